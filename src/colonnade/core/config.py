@@ -1,0 +1,200 @@
+"""Configuration: plain mappings into frozen dataclasses, with every mistake named by its path.
+
+A class that is configured *is* its configuration: a frozen, keyword-only dataclass. ``parse`` fills
+one from a mapping (a TOML file, say), ``dump`` turns it back. Unknown keys are refused with the
+nearest valid key; types are checked, never coerced, except that a whole number may stand for a
+float. Where one of several classes may stand (``encoder = {kind = "mlp", ...}``) a ``Choice`` says
+which tag selects it, and the bare tag (``encoder = "mlp"``) means that class with its defaults.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union
+
+from colonnade.core.errors import ConfigError
+
+__all__ = ["Choice", "dump", "nearest", "parse"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The classes that may stand for an abstract one, by the value of a tag."""
+
+    tag: str
+    options: Mapping[str, type]
+
+
+Choices = Mapping[type, Choice]
+
+
+def nearest(name: str, valid: Sequence[str]) -> str:
+    """A hint such as ``; did you mean 'mlp'? (valid: cnn, mlp)``."""
+    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+    hint = f"; did you mean '{close[0]}'?" if close else ";"
+    return f"{hint} (valid: {', '.join(sorted(valid))})"
+
+
+def parse(cls: type[T], values: Any, *, choices: Choices | None = None, path: str = "") -> T:
+    """Fill ``cls`` from a mapping; raise ConfigError with the key's path for anything wrong."""
+    parsed: T = _parse(cls, values, choices or {}, path)
+    return parsed
+
+
+def dump(value: Any, *, choices: Choices | None = None) -> Any:
+    """Turn a configuration back into plain mappings, lists and scalars (JSON's types)."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        plain = {
+            field.name: dump(getattr(value, field.name), choices=choices)
+            for field in dataclasses.fields(value)
+            if field.init
+        }
+        for choice in (choices or {}).values():
+            for tag, option in choice.options.items():
+                if type(value) is option:
+                    return {choice.tag: tag, **plain}
+        return plain
+    if isinstance(value, Mapping):
+        return {str(key): dump(item, choices=choices) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [dump(item, choices=choices) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+def _parse(kind: Any, value: Any, choices: Choices, path: str) -> Any:
+    if kind is Any:
+        return value
+    if isinstance(kind, type) and kind in choices:
+        return _parse_choice(choices[kind], value, choices, path)
+    if dataclasses.is_dataclass(kind):
+        return _parse_dataclass(kind, value, choices, path)
+    origin = typing.get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return _parse_union(kind, value, choices, path)
+    if origin is Literal:
+        allowed = typing.get_args(kind)
+        if value not in allowed:
+            texts = [str(item) for item in allowed]
+            raise ConfigError(f"{_at(path)}unknown value {value!r}{nearest(str(value), texts)}")
+        return value
+    if origin in (tuple, list, Sequence):
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise _wrong(path, "a list", value)
+        item_kind = typing.get_args(kind)[0]
+        return tuple(
+            _parse(item_kind, item, choices, f"{path}[{number}]")
+            for number, item in enumerate(value)
+        )
+    if origin in (dict, Mapping):
+        if not isinstance(value, Mapping):
+            raise _wrong(path, "a table", value)
+        item_kind = typing.get_args(kind)[1]
+        return {
+            str(key): _parse(item_kind, item, choices, _join(path, str(key)))
+            for key, item in value.items()
+        }
+    return _parse_scalar(kind, value, path)
+
+
+def _parse_scalar(kind: Any, value: Any, path: str) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is Path and isinstance(value, str | Path):
+        return Path(value)
+    if kind is type(None) and value is None:
+        return None
+    if isinstance(value, bool) and kind is not bool:
+        raise _wrong(path, _noun(kind), value)
+    if isinstance(kind, type) and isinstance(value, kind):
+        return value
+    raise _wrong(path, _noun(kind), value)
+
+
+def _parse_union(kind: Any, value: Any, choices: Choices, path: str) -> Any:
+    """The first member that fits; if none does, the last member's complaint (the most telling)."""
+    members = [member for member in typing.get_args(kind) if member is not type(None)]
+    if value is None and len(members) < len(typing.get_args(kind)):
+        return None
+    complaint: ConfigError | None = None
+    for member in members:
+        try:
+            return _parse(member, value, choices, path)
+        except ConfigError as error:
+            complaint = error
+    raise complaint or _wrong(path, "a value", value)
+
+
+def _parse_choice(choice: Choice, value: Any, choices: Choices, path: str) -> Any:
+    if isinstance(value, str):
+        value = {choice.tag: value}
+    if type(value) in choice.options.values():
+        return value
+    if not isinstance(value, Mapping):
+        raise _wrong(path, f"a name or a table with '{choice.tag}'", value)
+    rest = dict(value)
+    tag = rest.pop(choice.tag, None)
+    if tag is None:
+        options = ", ".join(sorted(choice.options))
+        raise ConfigError(f"{_at(_join(path, choice.tag))}missing; one of: {options}")
+    if tag not in choice.options:
+        hint = nearest(str(tag), list(choice.options))
+        raise ConfigError(f"{_at(_join(path, choice.tag))}unknown value {tag!r}{hint}")
+    return _parse_dataclass(choice.options[tag], rest, choices, path)
+
+
+def _parse_dataclass(cls: Any, value: Any, choices: Choices, path: str) -> Any:
+    if isinstance(value, cls):
+        return value
+    if not isinstance(value, Mapping):
+        raise _wrong(path, "a table", value)
+    hints = typing.get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
+    for key in value:
+        if key not in fields:
+            hint = nearest(str(key), list(fields)) if fields else " (it takes no keys)"
+            raise ConfigError(f"{_at(_join(path, str(key)))}unknown key{hint}")
+    for name, field in fields.items():
+        required = (
+            field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        )
+        if required and name not in value:
+            raise ConfigError(f"{_at(_join(path, name))}missing; it has no default")
+    arguments = {
+        name: _parse(hints[name], value[name], choices, _join(path, name))
+        for name in fields
+        if name in value
+    }
+    try:
+        return cls(**arguments)
+    except ConfigError as error:
+        message = str(error)
+        raise ConfigError(message if not path else f"{_at(path)}{message}") from error
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _at(path: str) -> str:
+    return f"{path}: " if path else ""
+
+
+_NOUNS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+def _noun(kind: Any) -> str:
+    return _NOUNS.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def _wrong(path: str, wanted: str, value: Any) -> ConfigError:
+    return ConfigError(f"{_at(path)}expected {wanted}, got {value!r} ({type(value).__name__})")

@@ -1,0 +1,101 @@
+"""Everything that Colonnade raises on purpose.
+
+::
+
+    ColonnadeError
+    ├── ConfigError          a setting is wrong; the message starts with the key's path
+    ├── DataError            a block, label or id can't be used as it is
+    │   ├── DatasetNotFound  a named data set is not on this machine
+    │   └── MissingBlock     a party's block is absent where the method needs it
+    ├── RunError             something went wrong while training or predicting
+    │   ├── PartyFailed      a party answered with an error
+    │   ├── NoAnswer         a party did not answer by the deadline
+    │   ├── Diverged         the loss is no longer a finite number
+    │   ├── Deadlock         everybody waits and nothing is on its way
+    │   └── ProtocolError    a message that the method does not allow
+    └── StorageError         a run directory or a checkpoint can't be used
+
+A message names what, where, and the remedy. Catch ``ColonnadeError`` to catch them all.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ColonnadeError",
+    "ConfigError",
+    "DataError",
+    "DatasetNotFound",
+    "Deadlock",
+    "Diverged",
+    "MissingBlock",
+    "NoAnswer",
+    "PartyFailed",
+    "ProtocolError",
+    "RunError",
+    "StorageError",
+]
+
+
+class ColonnadeError(Exception):
+    """Base of every error that Colonnade raises on purpose."""
+
+
+class ConfigError(ColonnadeError, ValueError):
+    """A setting is wrong; found before any training starts."""
+
+
+class DataError(ColonnadeError, ValueError):
+    """A block, a label or an id can't be used as it is."""
+
+
+class DatasetNotFound(DataError):
+    """A named data set is not on this machine."""
+
+
+class MissingBlock(DataError):
+    """A party's block is absent where the method needs it."""
+
+
+class RunError(ColonnadeError):
+    """Something went wrong while training or predicting."""
+
+
+class PartyFailed(RunError):
+    """A party answered with an error."""
+
+    def __init__(self, message: str, *, party: str) -> None:
+        super().__init__(message)
+        self.party = party
+
+
+class NoAnswer(RunError):
+    """A party did not answer by the deadline."""
+
+    def __init__(self, message: str, *, parties: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.parties = parties
+
+
+class Diverged(RunError):
+    """The loss is no longer a finite number."""
+
+    def __init__(self, message: str, *, exchange: int, party: str | None = None) -> None:
+        super().__init__(message)
+        self.exchange = exchange
+        self.party = party
+
+
+class Deadlock(RunError):
+    """Everybody waits and nothing is on its way."""
+
+    def __init__(self, message: str, *, tick: int) -> None:
+        super().__init__(message)
+        self.tick = tick
+
+
+class ProtocolError(RunError):
+    """A message that the method does not allow."""
+
+
+class StorageError(ColonnadeError):
+    """A run directory or a checkpoint can't be used."""

@@ -1,0 +1,162 @@
+"""A fabric carries calls to parties and replies back; a clock counts its ticks.
+
+A fabric implements three things: ``send``, ``receive`` and ``now``. Everything that methods may do
+with them (ask all, tell all, arrivals, deadlines) is written once, in ``colonnade.core.parties``.
+
+One tick is one millisecond, on every fabric: measured on the real ones, exact on the simulated one.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from colonnade.core.errors import ProtocolError
+from colonnade.core.messages import Call, Reply
+
+__all__ = ["TICKS_PER_SECOND", "Clock", "Fabric", "Meter", "RealClock", "Traffic", "drive"]
+
+T = TypeVar("T")
+
+TICKS_PER_SECOND = 1000
+
+
+class Clock(Protocol):
+    """What tells the time at one participant."""
+
+    def now(self) -> int:
+        """The current tick."""
+
+    def work(self, kind: str) -> None:
+        """Note that one unit of work (``encode``, ``step`` or ``fuse``) was done.
+
+        On a simulated clock this is what makes time pass.
+        """
+
+
+class RealClock:
+    """The machine's monotonic clock; work takes the time that it takes."""
+
+    def now(self) -> int:
+        """Milliseconds of the monotonic clock."""
+        return time.monotonic_ns() // 1_000_000
+
+    def work(self, kind: str) -> None:
+        """Nothing to note: real time passes by itself."""
+
+
+@dataclass
+class Traffic:
+    """What one party sent, received and computed."""
+
+    bytes_up: int = 0
+    bytes_down: int = 0
+    calls: int = 0
+    seconds_computing: float = 0.0
+
+
+@dataclass
+class Meter:
+    """What crossed each link, as the fabric measured it."""
+
+    parties: dict[str, Traffic] = field(default_factory=dict)
+    # The label holder's own block is at its side: nothing crosses a link.
+    local: frozenset[str] = frozenset()
+
+    def sent(self, party: str, num_bytes: int) -> None:
+        """A call went down to a party."""
+        traffic = self.parties[party]
+        traffic.calls += 1
+        if party not in self.local:
+            traffic.bytes_down += num_bytes
+
+    def received(self, party: str, num_bytes: int) -> None:
+        """A reply came up from a party."""
+        if party not in self.local:
+            self.parties[party].bytes_up += num_bytes
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {name: vars(traffic).copy() for name, traffic in self.parties.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """From a checkpoint."""
+        for name, values in state.items():
+            self.parties[name] = Traffic(**values)
+
+
+class Fabric(ABC):
+    """Carries calls to parties and replies back."""
+
+    def __init__(self, names: tuple[str, ...], *, local: frozenset[str] = frozenset()) -> None:
+        # Sorted: results must not depend on the order in which parties were listed.
+        self.names = tuple(sorted(names))
+        self.meter = Meter({name: Traffic() for name in self.names}, local)
+
+    @abstractmethod
+    def now(self) -> int:
+        """The current tick at the label holder."""
+
+    @abstractmethod
+    def work(self, kind: str) -> None:
+        """Note one unit of work at the label holder (see Clock)."""
+
+    @abstractmethod
+    def send(self, call: Call) -> None:
+        """Put a call on its way. Calls to one party arrive in the order they were sent."""
+
+    @abstractmethod
+    async def receive(self, deadline: int | None) -> Reply | None:
+        """The next reply, in order of arrival; None when the deadline (a tick) passed first.
+
+        A reply that arrives exactly at the deadline is in time. Without a deadline, raises
+        Deadlock when nothing is on its way.
+        """
+
+    @abstractmethod
+    def elapsed_seconds(self) -> float:
+        """Seconds since the fabric began, on its own clock."""
+
+    @abstractmethod
+    def aside(self) -> Fabric:
+        """The same parties for evaluation and prediction: neither timed nor counted as training."""
+
+    @abstractmethod
+    async def keep(self, tag: str) -> None:
+        """Have every party keep its own state, at its own place, under a tag."""
+
+    @abstractmethod
+    async def fetch(self, tag: str) -> None:
+        """Have every party go back to its own state under a tag."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """What is in flight and the clock, for a checkpoint between exchanges."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put back what ``state`` gave."""
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a method's coroutine to its end."""
+        return drive(coroutine)
+
+    def close(self) -> None:  # noqa: B027 - most fabrics hold nothing open
+        """Let go of connections and threads."""
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine whose awaits never suspend (fabrics without an event loop)."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    coroutine.close()
+    raise ProtocolError(
+        "the method awaited something other than what Parties offers; "
+        "use ask, tell, start and arrival only"
+    )

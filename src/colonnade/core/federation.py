@@ -1,0 +1,157 @@
+"""Federation: a method, a label holder and parties on a fabric; training and evaluation of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from colonnade.core.errors import ConfigError
+from colonnade.core.fabric import Fabric
+from colonnade.core.label_holder import LabelHolder
+from colonnade.core.messages import Batch
+from colonnade.core.method import Method
+from colonnade.core.parties import Parties, Patience
+
+__all__ = ["Event", "Federation", "LoopState", "Stop"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    """When training ends: whichever comes first.
+
+    ``target`` is a quality on the validation part; ``patience`` counts evaluations without a new
+    best, after which training ends and goes back to the best. Evaluations come every
+    ``evaluate_every`` exchanges, once per epoch if not given.
+    """
+
+    exchanges: int | None = None
+    epochs: int | None = None
+    target: float | None = None
+    patience: int | None = None
+    evaluate_every: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.exchanges is None and self.epochs is None:
+            raise ConfigError("set exchanges or epochs, so that training ends for certain")
+        for name in ("exchanges", "epochs", "patience", "evaluate_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}: must be at least 1, got {value}")
+
+
+@dataclass
+class LoopState:
+    """How far training is; part of every checkpoint."""
+
+    exchange: int = 0
+    best_quality: float = -math.inf
+    best_exchange: int = 0
+    num_without_best: int = 0
+    stopped_by: str = ""
+
+
+class Event(NamedTuple):
+    """One exchange done; with metrics of the validation part when it was evaluated."""
+
+    exchange: int
+    loss: float
+    metrics: Mapping[str, float] | None
+    is_best: bool
+
+
+@dataclass
+class Federation:
+    """Everything that trains together."""
+
+    method: Method
+    holder: LabelHolder
+    fabric: Fabric
+    patience: Patience = field(default_factory=Patience)
+
+    def __post_init__(self) -> None:
+        self.parties = Parties(self.fabric, self.patience)
+
+    @property
+    def exchanges_per_epoch(self) -> int:
+        """How many exchanges go once through the training part."""
+        num_batches = self.holder.parts["train"].plan.num_batches
+        return self.method.exchanges_per_epoch(num_batches, len(self.fabric.names))
+
+    def train(self, stop: Stop, state: LoopState) -> Iterator[Event]:
+        """Train until told to stop, yielding after every exchange.
+
+        Between two yields nothing is half done: a caller may keep a checkpoint there, or leave.
+        """
+        per_epoch = self.exchanges_per_epoch
+        limits = [stop.exchanges, stop.epochs and stop.epochs * per_epoch]
+        last = min(limit for limit in limits if limit)
+        every = stop.evaluate_every or per_epoch
+        if state.exchange == 0:
+            self.fabric.run(self.method.begin(self.holder, self.parties))
+        while state.exchange < last and not state.stopped_by:
+            self.holder.exchange = self.parties.exchange = state.exchange
+            batch = Batch("train", state.exchange)
+            self.fabric.run(self.method.exchange(self.holder, self.parties, batch))
+            state.exchange += 1
+            metrics, is_best = None, False
+            if "validation" in self.holder.parts and (
+                state.exchange % every == 0 or state.exchange == last
+            ):
+                metrics = self.evaluate("validation")
+                is_best = self._judge(metrics[self.holder.task.quality_name], stop, state)
+            yield Event(state.exchange, self.holder.last_loss, metrics, is_best)
+        state.stopped_by = state.stopped_by or "exchanges"
+
+    def _judge(self, quality: float, stop: Stop, state: LoopState) -> bool:
+        is_best = quality > state.best_quality
+        if is_best:
+            state.best_quality, state.best_exchange = quality, state.exchange
+            state.num_without_best = 0
+        else:
+            state.num_without_best += 1
+        if stop.target is not None and quality >= stop.target:
+            state.stopped_by = "target"
+        elif stop.patience is not None and state.num_without_best >= stop.patience:
+            state.stopped_by = "patience"
+        return is_best
+
+    def outputs(self, part: str) -> Tensor:
+        """Raw outputs for every sample of a part, in its order."""
+        return self.fabric.run(self._outputs(part))
+
+    async def _outputs(self, part: str) -> Tensor:
+        parties = Parties(self.fabric.aside(), self.patience)
+        plan = self.holder.parts[part].plan
+        rows = [
+            await self.method.predict(self.holder, parties, Batch(part, number))
+            for number in range(plan.num_batches)
+        ]
+        return torch.cat(rows)
+
+    def evaluate(self, part: str) -> dict[str, float]:
+        """Loss and every metric of the task on one part."""
+        outputs = self.outputs(part)
+        labels = self.holder.parts[part]
+        loss = self.holder.task.loss(outputs, labels.targets).item()
+        return {"loss": loss, **self.holder.task.measure(outputs, labels.values)}
+
+    def state(self) -> dict[str, Any]:
+        """The label holder's and the fabric's state; parties keep their own."""
+        return {
+            "holder": self.holder.state(),
+            "parties": self.parties.state(),
+            "fabric": self.fabric.state(),
+            "meter": self.fabric.meter.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put back what ``state`` gave."""
+        self.holder.restore(state["holder"])
+        self.parties.restore(state["parties"])
+        self.fabric.restore(state["fabric"])
+        self.fabric.meter.restore(state["meter"])

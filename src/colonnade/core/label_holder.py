@@ -1,0 +1,144 @@
+"""LabelHolder: the labels, the fusion model, and what it may learn from embeddings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from colonnade.core.batches import BatchPlan
+from colonnade.core.errors import Diverged
+from colonnade.core.fabric import Clock, RealClock
+from colonnade.core.messages import Batch
+from colonnade.core.optimizers import OptimizerSpec, optimizer_state, restore_optimizer
+from colonnade.core.seeds import derive_seed, drawing_from
+from colonnade.core.task import Task
+
+__all__ = ["LabelHolder", "LabelPart"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelPart:
+    """The labels of one part of the data: as they are, and as the loss wants them."""
+
+    values: np.ndarray[Any, Any]
+    targets: Tensor
+    plan: BatchPlan
+
+
+class LabelHolder:
+    """Holds labels and fusion model; sees of the parties only what crossed a link.
+
+    A block of its own, where it has one, is a party at its side: same verbs, a link of no length.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        task: Task,
+        fusion: nn.Module,
+        optimizer: OptimizerSpec,
+        parts: Mapping[str, LabelPart],
+        seed: int = 0,
+        deterministic: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        self.task = task
+        self.fusion = fusion
+        self.optimizer = optimizer.build(fusion.parameters())
+        self.parts = dict(parts)
+        self.clock: Clock = clock or RealClock()
+        self.exchange = 0
+        self.last_loss = math.nan
+        # What a method remembers between exchanges (tables of embeddings, delay counters, ...);
+        # tensors and plain values only, so that it is part of every checkpoint.
+        self.memory: dict[str, Any] = {}
+        self._seed = derive_seed(seed, "label holder")
+        self._deterministic = deterministic
+        self._num_fusions = 0
+
+    def targets(self, batch: Batch) -> Tensor:
+        """The encoded labels of a batch."""
+        part = self.parts[batch.part]
+        return part.targets[part.plan.positions(batch.number)]
+
+    def learn(self, embeddings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """Loss of one batch, one update of the fusion model, and dL/dh_k for every embedding.
+
+        The gradients belong to the loss before the update.
+        """
+        leaves = {name: item.detach().requires_grad_() for name, item in embeddings.items()}
+        loss = self.task.loss(self._fuse(leaves), self.targets(batch))
+        self.last_loss = loss.item()
+        if not math.isfinite(self.last_loss):
+            raise self._diverged(embeddings)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        self.clock.work("fuse")
+        gradients = {}
+        for name, leaf in leaves.items():
+            # A fusion model that ignores an embedding gives it a zero gradient, not none.
+            gradients[name] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        return gradients
+
+    def infer(self, embeddings: Mapping[str, Tensor]) -> Tensor:
+        """The fusion model's outputs for prediction: evaluation mode, no graph."""
+        self.fusion.eval()
+        try:
+            with torch.no_grad():
+                outputs: Tensor = self.fusion(embeddings)
+        finally:
+            self.fusion.train()
+        return outputs
+
+    def state(self) -> dict[str, Any]:
+        """Everything that training changes."""
+        return {
+            "fusion": self.fusion.state_dict(),
+            "optimizer": optimizer_state(self.optimizer),
+            "memory": self.memory,
+            "num_fusions": self._num_fusions,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put back what ``state`` gave."""
+        self.fusion.load_state_dict(state["fusion"])
+        restore_optimizer(self.optimizer, state["optimizer"])
+        self.memory = dict(state["memory"])
+        self._num_fusions = state["num_fusions"]
+
+    def _diverged(self, embeddings: Mapping[str, Tensor]) -> Diverged:
+        for name, item in embeddings.items():
+            if not torch.isfinite(item).all():
+                return Diverged(
+                    f"exchange {self.exchange}: party '{name}' sent an embedding with values that "
+                    f"are not finite (loss {self.last_loss}); lower its learning rate, or check "
+                    "its data",
+                    exchange=self.exchange,
+                    party=name,
+                )
+        return Diverged(
+            f"exchange {self.exchange}: the loss is {self.last_loss} at label holder "
+            f"'{self.name}' though every embedding is finite; lower the learning rate of the "
+            "fusion model",
+            exchange=self.exchange,
+            party=self.name,
+        )
+
+    def _fuse(self, embeddings: Mapping[str, Tensor]) -> Tensor:
+        """Fuse in training mode; dropout and the like draw from the label holder's own stream."""
+        self._num_fusions += 1
+        if self._deterministic:
+            outputs: Tensor = self.fusion(embeddings)
+            return outputs
+        with drawing_from(derive_seed(self._seed, "fuse", self._num_fusions)):
+            outputs = self.fusion(embeddings)
+        return outputs

@@ -1,0 +1,61 @@
+"""Method: how a federation trains and predicts; both halves of it in one file."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from colonnade.core.label_holder import LabelHolder
+from colonnade.core.messages import Batch
+from colonnade.core.parties import Parties
+from colonnade.core.party import Party
+
+__all__ = ["Method", "MethodInfo"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodInfo:
+    """What people want to know of a method before they choose it."""
+
+    name: str
+    paper: str
+    summary: str
+    tolerates_slow: bool
+    tolerates_missing: bool
+    heterogeneous_models: bool
+    private_labels: bool
+
+
+class Method(ABC):
+    """A way to train; a subclass is a frozen dataclass whose fields are its settings.
+
+    ``exchange`` reads like the algorithm box of the paper. It keeps no state in the method:
+    what must last goes into ``holder.memory`` or stays with the parties.
+    """
+
+    info: ClassVar[MethodInfo]
+    party: ClassVar[type[Party]]
+    # Brings all columns to one place: a baseline that no federation can have.
+    pools_blocks: ClassVar[bool] = False
+
+    @abstractmethod
+    async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
+        """One exchange: everything between two moments at which a checkpoint may be taken."""
+
+    async def begin(self, holder: LabelHolder, parties: Parties) -> None:  # noqa: B027
+        """What happens once, before the first exchange; nothing unless a method says so."""
+
+    async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
+        """Raw outputs for a batch; by default the fusion of every party's embedding."""
+        return holder.infer(await parties.ask("infer", batch))
+
+    def participants(self, names: tuple[str, ...], label_holder: str) -> tuple[str, ...]:
+        """Which parties take part; all unless a method says otherwise."""
+        return names
+
+    def exchanges_per_epoch(self, num_batches: int, num_parties: int) -> int:
+        """How many exchanges go once through the training part."""
+        return num_batches

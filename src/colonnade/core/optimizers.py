@@ -1,0 +1,76 @@
+"""Optimizers by name, chosen by each participant for itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from colonnade.core.config import nearest
+from colonnade.core.errors import ConfigError
+
+__all__ = ["OPTIMIZERS", "OptimizerSpec", "optimizer_state", "restore_optimizer"]
+
+OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "adagrad": torch.optim.Adagrad,
+    "rmsprop": torch.optim.RMSprop,
+}
+
+# One fused kernel for all parameters instead of several small ones each.
+_FUSED = frozenset({"sgd", "adam", "adamw", "adagrad"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSpec:
+    """An optimizer by name, its learning rate, and options of torch's class of that name."""
+
+    name: str = "adam"
+    lr: float = 1e-3
+    options: Mapping[str, float | bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.name not in OPTIMIZERS:
+            hint = nearest(self.name, list(OPTIMIZERS))
+            raise ConfigError(f"name: unknown optimizer '{self.name}'{hint}")
+        if not self.lr > 0:
+            raise ConfigError(f"lr: must be above 0, got {self.lr}")
+        known = set(inspect.signature(OPTIMIZERS[self.name]).parameters) - {"params", "lr"}
+        for key in self.options:
+            if key not in known:
+                raise ConfigError(f"options.{key}: unknown key{nearest(key, sorted(known))}")
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """Make the optimizer for these parameters."""
+        options: dict[str, Any] = dict(self.options)
+        if self.name in _FUSED:
+            options.setdefault("fused", True)
+        return OPTIMIZERS[self.name](parameters, lr=self.lr, **options)  # type: ignore[call-arg]
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """An optimizer's state with text keys only, for a checkpoint."""
+    state = optimizer.state_dict()
+    return {
+        "slots": {str(number): dict(slot) for number, slot in state["state"].items()},
+        "groups": [
+            {key: list(item) if isinstance(item, tuple) else item for key, item in group.items()}
+            for group in state["param_groups"]
+        ],
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Put back what ``optimizer_state`` gave."""
+    groups = [
+        {key: tuple(item) if key == "betas" else item for key, item in group.items()}
+        for group in state["groups"]
+    ]
+    slots = {int(number): slot for number, slot in state["slots"].items()}
+    optimizer.load_state_dict({"state": slots, "param_groups": groups})

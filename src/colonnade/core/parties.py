@@ -1,0 +1,214 @@
+"""Parties: the only concurrency vocabulary that methods have.
+
+- ``ask``: a verb at all parties at once; their answers, in party order.
+- ``tell``: a verb at all parties, nothing awaited. Calls to one party keep their order, so what is
+  told now and asked next travels together: one round trip per synchronous step.
+- ``start`` and ``arrival``: calls that stay in flight, answers as they come.
+- ``deadline``: an absolute tick after which an answer no longer counts.
+
+A party that did not answer is an absent key. A late, repeated or stray reply is dropped by its
+correlation id and counted, never awaited or cancelled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from colonnade.core.errors import NoAnswer, PartyFailed, ProtocolError
+from colonnade.core.fabric import Fabric
+from colonnade.core.messages import Call, Reply, Value, pack_reply, unpack_reply
+
+__all__ = ["Arrival", "Each", "Parties", "Patience", "each"]
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """An argument that differs by party."""
+
+    by_party: Mapping[str, Value]
+
+
+def each(by_party: Mapping[str, Any]) -> Each:
+    """Give every party its own value: ``tell("descend", batch, each(gradients))``."""
+    return Each(by_party)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long to wait for a party that does not answer, and what then.
+
+    ``timeout`` counts ticks (milliseconds); without one the label holder waits for ever. When it
+    has passed, ``stop`` ends the run with an error that names the party, ``continue`` goes on
+    without it (only for methods that can).
+    """
+
+    timeout: int | None = None
+    then: Literal["stop", "continue"] = "stop"
+
+
+class Arrival(NamedTuple):
+    """One answer, as it came."""
+
+    party: str
+    value: Any
+    tick: int
+
+
+class Parties:
+    """All parties of a federation, as the label holder sees them: through links only."""
+
+    def __init__(self, fabric: Fabric, patience: Patience | None = None) -> None:
+        self.names = fabric.names
+        self.exchange = 0
+        self.num_dropped = 0
+        self._fabric = fabric
+        self._patience = patience or Patience()
+        self._next_id = 0
+        self._started: dict[int, str] = {}
+        self._arrived: deque[Reply] = deque()
+        # Calls told and not yet known to be done, oldest first; a failure among them is raised.
+        self._told: dict[str, deque[int]] = {name: deque() for name in self.names}
+
+    def now(self) -> int:
+        """The current tick."""
+        return self._fabric.now()
+
+    async def ask(
+        self,
+        verb: str,
+        *arguments: Any,
+        among: Iterable[str] | None = None,
+        deadline: int | None = None,
+    ) -> dict[str, Any]:
+        """Ask each party and wait for the answers, in party order.
+
+        With a deadline, those that came later are absent. Without one, the run's patience
+        decides: wait, stop with NoAnswer, or continue without.
+        """
+        chosen = self._chosen(among)
+        open_calls = {self._send(name, verb, arguments, True): name for name in chosen}
+        limit = deadline
+        if limit is None and self._patience.timeout is not None:
+            limit = self._fabric.now() + self._patience.timeout
+        answers: dict[str, Any] = {}
+        while open_calls:
+            reply = await self._fabric.receive(limit)
+            if reply is None:
+                break
+            if self._is_expected(reply, open_calls):
+                del open_calls[reply.id]
+                answers[reply.party] = self._value_of(reply, verb)
+            else:
+                self._set_aside(reply)
+        if open_calls and deadline is None and self._patience.then == "stop":
+            raise self._no_answer(tuple(open_calls.values()), verb)
+        return {name: answers[name] for name in chosen if name in answers}
+
+    async def tell(self, verb: str, *arguments: Any, among: Iterable[str] | None = None) -> None:
+        """Have each party do something; its failure, if any, is raised by a later wait."""
+        for name in self._chosen(among):
+            self._told[name].append(self._send(name, verb, arguments, False))
+
+    def start(self, party: str, verb: str, *arguments: Any) -> None:
+        """Put a call in flight; its answer comes with ``arrival``."""
+        self._started[self._send(party, verb, arguments, True)] = party
+
+    async def arrival(self, deadline: int | None = None) -> Arrival | None:
+        """The next answer to a started call, in order of arrival; None after the deadline."""
+        while True:
+            reply = (
+                self._arrived.popleft() if self._arrived else await self._fabric.receive(deadline)
+            )
+            if reply is None:
+                return None
+            if self._is_expected(reply, self._started):
+                del self._started[reply.id]
+                return Arrival(reply.party, self._value_of(reply, "started call"), reply.tick)
+            self._set_aside(reply)
+
+    def in_flight(self) -> dict[str, int]:
+        """How many started calls each party has not answered yet."""
+        counts = dict.fromkeys(self.names, 0)
+        for party in self._started.values():
+            counts[party] += 1
+        return {party: count for party, count in counts.items() if count}
+
+    def state(self) -> dict[str, Any]:
+        """What is in flight, for a checkpoint between exchanges."""
+        return {
+            "exchange": self.exchange,
+            "next_id": self._next_id,
+            "num_dropped": self.num_dropped,
+            "started": [[number, party] for number, party in self._started.items()],
+            "arrived": [pack_reply(reply) for reply in self._arrived],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put back what ``state`` gave."""
+        self.exchange = state["exchange"]
+        self._next_id = state["next_id"]
+        self.num_dropped = state["num_dropped"]
+        self._started = {int(number): party for number, party in state["started"]}
+        self._arrived = deque(unpack_reply(item) for item in state["arrived"])
+
+    def _chosen(self, among: Iterable[str] | None) -> tuple[str, ...]:
+        if among is None:
+            return self.names
+        wanted = set(among)
+        unknown = sorted(wanted - set(self.names))
+        if unknown:
+            raise ProtocolError(f"no party {unknown} here; there are {list(self.names)}")
+        return tuple(name for name in self.names if name in wanted)
+
+    def _send(self, party: str, verb: str, arguments: tuple[Any, ...], wants_reply: bool) -> int:
+        if any(type(item) is Each for item in arguments):
+            arguments = tuple(
+                item.by_party[party] if type(item) is Each else item for item in arguments
+            )
+        number = self._next_id
+        self._next_id += 1
+        self._fabric.send(Call(number, party, verb, arguments, self.exchange, wants_reply))
+        return number
+
+    def _is_expected(self, reply: Reply, open_calls: Mapping[int, str]) -> bool:
+        return open_calls.get(reply.id) == reply.party
+
+    def _value_of(self, reply: Reply, verb: str) -> Any:
+        told = self._told[reply.party]
+        while told and told[0] < reply.id:
+            told.popleft()
+        if reply.failure is not None:
+            raise self._failed(reply, verb)
+        return reply.value
+
+    def _set_aside(self, reply: Reply) -> None:
+        """A reply that the current wait is not for: keep it, raise it, or drop it."""
+        if self._is_expected(reply, self._started):
+            self._arrived.append(reply)
+        elif reply.failure is not None and reply.id in self._told.get(reply.party, ()):
+            raise self._failed(reply, "told call")
+        else:
+            self.num_dropped += 1
+
+    def _failed(self, reply: Reply, verb: str) -> Exception:
+        failure = reply.failure
+        assert failure is not None
+        error = PartyFailed(
+            f"party '{reply.party}' failed at exchange {reply.exchange} ({verb}): "
+            f"{failure.kind}: {failure.message}",
+            party=reply.party,
+        )
+        error.__cause__ = failure.cause
+        return error
+
+    def _no_answer(self, silent: tuple[str, ...], verb: str) -> NoAnswer:
+        names = ", ".join(f"'{name}'" for name in sorted(silent))
+        return NoAnswer(
+            f"no answer from {names} to '{verb}' at exchange {self.exchange} within "
+            f"{self._patience.timeout} ticks; check that party, raise patience.timeout, or use "
+            "a method that goes on without it",
+            parties=tuple(sorted(silent)),
+        )

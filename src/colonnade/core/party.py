@@ -1,0 +1,207 @@
+"""Party: a block of columns, an encoder, an optimizer. Neither columns nor weights leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from colonnade.core.batches import BatchPlan
+from colonnade.core.errors import ColonnadeError, ProtocolError, StorageError
+from colonnade.core.fabric import Clock, RealClock
+from colonnade.core.messages import Batch, Call, Failure, Reply, isolated
+from colonnade.core.optimizers import OptimizerSpec, optimizer_state, restore_optimizer
+from colonnade.core.seeds import derive_seed, drawing_from
+from colonnade.core.verbs import Verb, collect_verbs, verb
+
+__all__ = ["Part", "Party", "Vault"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One part of a party's block (training, validation, ...), ready for its encoder."""
+
+    features: Tensor
+    plan: BatchPlan
+
+
+class Vault(Protocol):
+    """Where a participant keeps its own checkpoints."""
+
+    def keep(self, tag: str, state: Mapping[str, Any]) -> None:
+        """Write a state under a tag, wholly or not at all."""
+
+    def fetch(self, tag: str) -> dict[str, Any]:
+        """Read the state under a tag."""
+
+
+class Party:
+    """The silo's half of a method; subclasses add the method's verbs.
+
+    The base has what every method needs: embeddings for prediction, and keeping and restoring
+    its own state. ``encode`` and ``step`` are for the verbs of subclasses.
+    """
+
+    verbs: ClassVar[Mapping[str, Verb]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.verbs = collect_verbs(cls)
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        encoder: nn.Module,
+        optimizer: OptimizerSpec,
+        parts: Mapping[str, Part],
+        seed: int = 0,
+        deterministic: bool = False,
+        modules: Mapping[str, nn.Module] | None = None,
+        vault: Vault | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        self.parts = dict(parts)
+        self.model = nn.ModuleDict({"encoder": encoder, **(modules or {})})
+        self.encoder = encoder
+        self.optimizer = optimizer.build(self.model.parameters())
+        self.clock: Clock = clock or RealClock()
+        self.num_local_steps = 0
+        self._seed = derive_seed(seed, "party", name)
+        self._deterministic = deterministic
+        self._vault = vault
+        self._num_encodings = 0
+        # The last encoding's graph, kept until a step makes it stale.
+        self._pending: tuple[Batch, Tensor] | None = None
+
+    # What a method's verbs are made of
+
+    def rows(self, batch: Batch) -> Tensor:
+        """This party's features for a batch."""
+        part = self.parts.get(batch.part)
+        if part is None:
+            raise ProtocolError(
+                f"party '{self.name}' has no part '{batch.part}'; it has {sorted(self.parts)}"
+            )
+        return part.features[part.plan.positions(batch.number)]
+
+    def encode(self, batch: Batch) -> Tensor:
+        """The embedding h_k(θ_k; x_k) with its graph; not computed twice for the same weights."""
+        if self._pending is not None and self._pending[0] == batch:
+            return self._pending[1]
+        self._num_encodings += 1
+        embedding = self._forward(batch, self._num_encodings)
+        self._pending = (batch, embedding)
+        self.clock.work("encode")
+        return embedding
+
+    def step(self, embedding: Tensor, gradient: Tensor) -> None:
+        """One local step: back-propagate dL/dh_k through the encoder and update θ_k."""
+        if gradient.shape != embedding.shape:
+            raise ProtocolError(
+                f"gradient of shape {tuple(gradient.shape)} for an embedding of shape "
+                f"{tuple(embedding.shape)}"
+            )
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(embedding, gradient)
+        self.optimizer.step()
+        self._pending = None
+        self.num_local_steps += 1
+        self.clock.work("step")
+
+    # Verbs of every party
+
+    @verb
+    def infer(self, batch: Batch) -> Tensor:
+        """The embedding for prediction: evaluation mode, no graph, no simulated time."""
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                embedding: Tensor = self.encoder(self.rows(batch))
+        finally:
+            self.model.train()
+        return embedding
+
+    @verb
+    def local_steps(self) -> int:
+        """How many local steps this party has done."""
+        return self.num_local_steps
+
+    @verb
+    def keep(self, tag: str) -> None:
+        """Write own state to own vault."""
+        self._own_vault().keep(tag, self.state())
+
+    @verb
+    def fetch(self, tag: str) -> None:
+        """Go back to a state in own vault."""
+        self.restore(self._own_vault().fetch(tag))
+
+    # State
+
+    def state(self) -> dict[str, Any]:
+        """Everything that training changes."""
+        pending = self._pending
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": optimizer_state(self.optimizer),
+            "num_local_steps": self.num_local_steps,
+            "num_encodings": self._num_encodings,
+            "pending": None if pending is None else [pending[0].part, pending[0].number],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put back what ``state`` gave; an encoding that awaited its gradient is made anew."""
+        self.model.load_state_dict(state["model"])
+        restore_optimizer(self.optimizer, state["optimizer"])
+        self.num_local_steps = state["num_local_steps"]
+        self._num_encodings = state["num_encodings"]
+        self._pending = None
+        if state["pending"] is not None:
+            batch = Batch(*state["pending"])
+            self._pending = (batch, self._forward(batch, self._num_encodings))
+            # Encoding again moved running statistics (batch norm) a second time: put them back,
+            # past autograd's bookkeeping, since the graph made just now does not read them.
+            for name, buffer in self.model.named_buffers():
+                buffer.data.copy_(state["model"][name])
+
+    def execute(self, call: Call) -> Reply:
+        """Run one call of the closed set of verbs; a failure is an answer too."""
+        known = self.verbs.get(call.verb)
+        try:
+            if known is None:
+                raise ProtocolError(
+                    f"unknown verb '{call.verb}'; party '{self.name}' has {sorted(self.verbs)}"
+                )
+            known.check(call.arguments)
+            value = isolated(known.function(self, *call.arguments))
+        except ColonnadeError as error:
+            failure = Failure(type(error).__name__, str(error), error)
+            return Reply(call.id, call.party, call.exchange, failure=failure)
+        except Exception as error:
+            # Another library's message may quote data; only its type may leave the party.
+            failure = Failure(type(error).__name__, f"in verb '{call.verb}'; see its log", error)
+            return Reply(call.id, call.party, call.exchange, failure=failure)
+        return Reply(call.id, call.party, call.exchange, value)
+
+    def _own_vault(self) -> Vault:
+        if self._vault is None:
+            raise StorageError(f"party '{self.name}' has no place to keep checkpoints")
+        return self._vault
+
+    def _forward(self, batch: Batch, number: int) -> Tensor:
+        """Encode in training mode; dropout and the like draw from this party's own stream."""
+        rows = self.rows(batch)
+        if self._deterministic:
+            embedding: Tensor = self.encoder(rows)
+            return embedding
+        with drawing_from(derive_seed(self._seed, "encode", number)):
+            embedding = self.encoder(rows)
+        return embedding
+
+
+Party.verbs = collect_verbs(Party)

@@ -1,0 +1,182 @@
+"""What is to be predicted: binary, one of several classes, or a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from sklearn import metrics as sk
+from torch import Tensor
+from torch.nn import functional
+
+from colonnade.core.config import nearest
+from colonnade.core.errors import ConfigError, DataError
+
+__all__ = ["LOSSES", "Task", "TaskKind", "infer_kind"]
+
+TaskKind = Literal["binary", "multiclass", "regression"]
+Array = np.ndarray[Any, Any]
+
+LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "binary_cross_entropy": functional.binary_cross_entropy_with_logits,
+    "cross_entropy": functional.cross_entropy,
+    "squared_error": functional.mse_loss,
+    "absolute_error": functional.l1_loss,
+    "huber": functional.huber_loss,
+}
+
+_DEFAULT_LOSS: Mapping[str, str] = {
+    "binary": "binary_cross_entropy",
+    "multiclass": "cross_entropy",
+    "regression": "squared_error",
+}
+_ALLOWED_LOSSES: Mapping[str, tuple[str, ...]] = {
+    "binary": ("binary_cross_entropy",),
+    "multiclass": ("cross_entropy",),
+    "regression": ("squared_error", "absolute_error", "huber"),
+}
+_QUALITY: Mapping[str, str] = {"binary": "accuracy", "multiclass": "accuracy", "regression": "r2"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """The kind of target, how it is encoded for the network, its loss and its metrics."""
+
+    kind: TaskKind
+    loss_name: str
+    classes: tuple[Any, ...] = ()
+    center: float = 0.0
+    scale: float = 1.0
+
+    @classmethod
+    def fit(cls, kind: TaskKind, train_values: Array, *, loss: str | None = None) -> Task:
+        """Learn the classes, or centre and scale, from the training part's labels."""
+        name = loss or _DEFAULT_LOSS[kind]
+        if name not in _ALLOWED_LOSSES[kind]:
+            hint = nearest(name, _ALLOWED_LOSSES[kind])
+            raise ConfigError(f"labels.loss: '{name}' does not fit a {kind} target{hint}")
+        if kind == "regression":
+            values = _as_numbers(train_values)
+            return cls(
+                kind=kind,
+                loss_name=name,
+                center=float(values.mean()),
+                scale=float(values.std()) or 1.0,
+            )
+        classes = tuple(_plain(item) for item in np.unique(train_values))
+        if len(classes) < 2:
+            raise DataError(
+                f"labels: the training part has {len(classes)} class(es) {list(classes)}; "
+                "at least two are needed"
+            )
+        if kind == "binary" and len(classes) != 2:
+            raise DataError(
+                f"labels: a binary target has two classes, this one has {len(classes)}; "
+                'set task = "multiclass"'
+            )
+        return cls(kind=kind, loss_name=name, classes=classes)
+
+    @property
+    def num_outputs(self) -> int:
+        """Width of the network's last layer."""
+        return len(self.classes) if self.kind == "multiclass" else 1
+
+    @property
+    def quality_name(self) -> str:
+        """The metric that stopping and tables use; higher is better."""
+        return _QUALITY[self.kind]
+
+    def encode(self, values: Array, dtype: torch.dtype) -> Tensor:
+        """Labels as the loss wants them."""
+        if self.kind == "regression":
+            scaled = (_as_numbers(values) - self.center) / self.scale
+            return torch.tensor(scaled, dtype=dtype)[:, None]
+        codes = self._codes(values)
+        if self.kind == "binary":
+            return torch.tensor(codes, dtype=dtype)[:, None]
+        return torch.tensor(codes, dtype=torch.int64)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean loss over the batch."""
+        return LOSSES[self.loss_name](outputs, targets)
+
+    def probabilities(self, outputs: Tensor) -> Array:
+        """Class probabilities, one column per class."""
+        if self.kind == "regression":
+            raise ConfigError("a regression target has no class probabilities; use predict")
+        if self.kind == "binary":
+            positive = torch.sigmoid(outputs[:, 0]).double().numpy()
+            return np.stack([1.0 - positive, positive], axis=1)
+        scores: Array = torch.softmax(outputs.double(), dim=1).numpy()
+        return scores
+
+    def decide(self, outputs: Tensor) -> Array:
+        """Predicted labels in their original form."""
+        if self.kind == "regression":
+            numbers: Array = outputs[:, 0].double().numpy() * self.scale + self.center
+            return numbers
+        codes = outputs.argmax(dim=1) if self.kind == "multiclass" else (outputs[:, 0] > 0).long()
+        decided: Array = np.asarray(self.classes)[codes.numpy()]
+        return decided
+
+    def measure(self, outputs: Tensor, values: Array) -> dict[str, float]:
+        """Every metric of this kind of task, against the original labels."""
+        decided = self.decide(outputs)
+        if self.kind == "regression":
+            truth = _as_numbers(values)
+            return {
+                "r2": float(sk.r2_score(truth, decided)) if len(truth) > 1 else float("nan"),
+                "rmse": float(np.sqrt(np.mean((truth - decided) ** 2))),
+                "mae": float(np.mean(np.abs(truth - decided))),
+            }
+        truth = self._codes(values)
+        guess = self._codes(decided)
+        found = {"accuracy": float(np.mean(truth == guess))}
+        average = "binary" if self.kind == "binary" else "macro"
+        precision, recall, f1, _ = sk.precision_recall_fscore_support(
+            truth, guess, average=average, zero_division=0.0
+        )
+        found |= {"f1": float(f1), "precision": float(precision), "recall": float(recall)}
+        if self.kind == "binary" and len(np.unique(truth)) == 2:
+            found["auc"] = float(sk.roc_auc_score(truth, outputs[:, 0].double().numpy()))
+        return found
+
+    def _codes(self, values: Array) -> Array:
+        places = {item: code for code, item in enumerate(self.classes)}
+        plain = [_plain(item) for item in values]
+        unknown = sorted({str(item) for item in plain if item not in places})
+        if unknown:
+            raise DataError(
+                f"labels: {len(unknown)} class(es) {unknown[:5]} do not occur in the training "
+                "part; use more samples, another split seed, or leave those samples out"
+            )
+        return np.array([places[item] for item in plain], dtype=np.int64)
+
+
+def infer_kind(values: Array) -> TaskKind:
+    """Guess the kind of target: text, booleans and few whole numbers are classes."""
+    array = np.asarray(values)
+    distinct = np.unique(array)
+    if array.dtype.kind == "f" and not np.all(np.mod(distinct, 1) == 0):
+        return "regression"
+    if array.dtype.kind in "iuf" and len(distinct) > max(20, int(np.sqrt(len(array)))):
+        return "regression"
+    return "binary" if len(distinct) == 2 else "multiclass"
+
+
+def _as_numbers(values: Array) -> Array:
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError("labels: a regression target needs numbers") from error
+    if not np.isfinite(numbers).all():
+        raise DataError("labels: some are infinite or not a number; remove those samples")
+    return numbers
+
+
+def _plain(item: Any) -> Any:
+    """A class as a plain Python value (checkpoints hold JSON)."""
+    return item.item() if isinstance(item, np.generic) else item

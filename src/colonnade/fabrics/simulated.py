@@ -1,0 +1,206 @@
+"""A federation on a virtual clock of whole ticks: real training, simulated time.
+
+Each party has a profile: ticks per encoding and per local step, and a link to the label holder with
+latency and bandwidth. Links deliver in order; a party does one call after the other. A call's
+course (transfer, queueing, work, transfer back) is settled when it is sent, because nothing that
+happens later can change it; only replies wait on the clock. So runs are as fast as the machine
+allows, and a party's weights are always those after its last call: an evaluation on the way
+counts work that is under way as done.
+
+Order of events: by tick; at the same tick deliveries come before deadlines, and among deliveries
+first sent, first served.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from colonnade.core.errors import ConfigError, Deadlock
+from colonnade.core.fabric import TICKS_PER_SECOND
+from colonnade.core.messages import Call, Reply, num_payload_bytes, pack_reply, unpack_reply
+from colonnade.core.party import Party
+from colonnade.core.seeds import derive_seed
+from colonnade.fabrics.durations import Constant, Duration, Stopwatch
+from colonnade.fabrics.local import LocalFabric, isolated_call, num_bytes_of
+
+__all__ = ["Profile", "Simulated"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What one participant's work and link cost, in ticks.
+
+    ``bandwidth`` is bytes per tick, the same in both directions; none means unlimited.
+    """
+
+    encode: Duration = field(default_factory=Constant)
+    step: Duration = field(default_factory=lambda: Constant(value=1))
+    latency: Duration = field(default_factory=Constant)
+    bandwidth: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.bandwidth is not None and self.bandwidth < 1:
+            raise ConfigError(f"bandwidth: at least 1 byte per tick, got {self.bandwidth}")
+
+
+class _PartyClock:
+    """A party's own time: stands at the start of a call and advances with its work."""
+
+    def __init__(self, encode: Stopwatch, step: Stopwatch) -> None:
+        self.tick = 0
+        self._costs = {"encode": encode, "step": step}
+
+    def now(self) -> int:
+        return self.tick
+
+    def work(self, kind: str) -> None:
+        self.tick += self._costs[kind].draw()
+
+
+class _Lane:
+    """One direction of a link: one message after the other, never overtaking."""
+
+    def __init__(self, bandwidth: int | None) -> None:
+        self.bandwidth = bandwidth
+        self.free_at = 0
+        self.last_delivery = 0
+
+    def deliver(self, tick: int, num_bytes: int, latency: int) -> int:
+        """When a message that is ready at ``tick`` arrives at the other end."""
+        begin = max(tick, self.free_at)
+        transfer = 0 if self.bandwidth is None else -(-num_bytes // self.bandwidth)
+        self.free_at = begin + transfer
+        self.last_delivery = max(self.free_at + latency, self.last_delivery)
+        return self.last_delivery
+
+
+class _Site:
+    """Where one party is: its clock, its link, and when it is free again."""
+
+    def __init__(self, name: str, profile: Profile, seed: int) -> None:
+        self.watches = {
+            kind: Stopwatch(getattr(profile, kind), derive_seed(seed, "simulated", name, kind))
+            for kind in ("encode", "step", "latency")
+        }
+        self.clock = _PartyClock(self.watches["encode"], self.watches["step"])
+        self.down = _Lane(profile.bandwidth)
+        self.up = _Lane(profile.bandwidth)
+        self.free_at = 0
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "draws": {kind: watch.num_draws for kind, watch in self.watches.items()},
+            "free_at": self.free_at,
+            "down": [self.down.free_at, self.down.last_delivery],
+            "up": [self.up.free_at, self.up.last_delivery],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        for kind, count in state["draws"].items():
+            self.watches[kind].num_draws = count
+        self.free_at = state["free_at"]
+        self.down.free_at, self.down.last_delivery = state["down"]
+        self.up.free_at, self.up.last_delivery = state["up"]
+
+
+class Simulated(LocalFabric):
+    """Parties in this process, their time and their links on a virtual clock."""
+
+    def __init__(
+        self,
+        parties: Mapping[str, Party],
+        *,
+        profiles: Mapping[str, Profile] | None = None,
+        default: Profile | None = None,
+        fuse: Duration | None = None,
+        local: frozenset[str] = frozenset(),
+        seed: int = 0,
+    ) -> None:
+        super().__init__(parties, local=local)
+        own = dict(profiles or {})
+        unknown = sorted(set(own) - set(self.names))
+        if unknown:
+            raise ConfigError(f"fabric.party: no party {unknown}; there are {list(self.names)}")
+        default = default or Profile()
+        self._sites = {}
+        for name in self.names:
+            profile = own.get(name, default)
+            if name in local:
+                # The label holder's own block is at its side.
+                profile = Profile(encode=profile.encode, step=profile.step)
+            self._sites[name] = _Site(name, profile, seed)
+            self.parties[name].clock = self._sites[name].clock
+        self._fuse = Stopwatch(fuse or Constant(), derive_seed(seed, "simulated", "fuse"))
+        self._now = 0
+        self._num_sent = 0
+        self._replies: list[tuple[int, int, Reply]] = []
+
+    def now(self) -> int:
+        """The tick at the label holder."""
+        return self._now
+
+    def work(self, kind: str) -> None:
+        """The label holder's own work takes ticks too."""
+        self._now += self._fuse.draw()
+
+    def send(self, call: Call) -> None:
+        """Settle the call's whole course and put its reply on the clock."""
+        site = self._sites[call.party]
+        num_bytes = num_bytes_of(call.arguments)
+        self.meter.sent(call.party, num_bytes)
+        arrives = site.down.deliver(self._now, num_bytes, site.watches["latency"].draw())
+        begins = site.clock.tick = max(arrives, site.free_at)
+        reply = self.parties[call.party].execute(isolated_call(call))
+        site.free_at = site.clock.tick
+        seconds = (site.free_at - begins) / TICKS_PER_SECOND
+        self.meter.parties[call.party].seconds_computing += seconds
+        if call.wants_reply or reply.failure is not None:
+            num_bytes = num_payload_bytes(reply.value)
+            self.meter.received(call.party, num_bytes)
+            tick = site.up.deliver(site.free_at, num_bytes, site.watches["latency"].draw())
+            answer = Reply(reply.id, reply.party, reply.exchange, reply.value, reply.failure, tick)
+            heapq.heappush(self._replies, (tick, self._num_sent, answer))
+            self._num_sent += 1
+
+    async def receive(self, deadline: int | None) -> Reply | None:
+        """Let time pass until the next delivery or the deadline, whichever is first."""
+        if not self._replies and deadline is None:
+            raise Deadlock(
+                f"tick {self._now}: the label holder waits and nothing is on its way",
+                tick=self._now,
+            )
+        if not self._replies or (deadline is not None and self._replies[0][0] > deadline):
+            assert deadline is not None
+            self._now = max(self._now, deadline)
+            return None
+        tick, _, reply = heapq.heappop(self._replies)
+        self._now = max(self._now, tick)
+        return reply
+
+    def elapsed_seconds(self) -> float:
+        """Simulated seconds."""
+        return self._now / TICKS_PER_SECOND
+
+    def state(self) -> dict[str, Any]:
+        """The clock and every reply on its way."""
+        return {
+            "now": self._now,
+            "num_sent": self._num_sent,
+            "fuse_draws": self._fuse.num_draws,
+            "sites": {name: site.state() for name, site in self._sites.items()},
+            "replies": [{"order": order, **pack_reply(reply)} for _, order, reply in self._replies],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put back what ``state`` gave."""
+        self._now = state["now"]
+        self._num_sent = state["num_sent"]
+        self._fuse.num_draws = state["fuse_draws"]
+        for name, site_state in state["sites"].items():
+            self._sites[name].restore(site_state)
+        replies = [(item["tick"], item["order"], unpack_reply(item)) for item in state["replies"]]
+        heapq.heapify(replies)
+        self._replies = replies

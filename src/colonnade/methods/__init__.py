@@ -1,0 +1,21 @@
+"""Methods by name. To add one: its file here, one line below, its docs page, its experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from colonnade.core.method import Method
+from colonnade.methods.alone import Alone
+from colonnade.methods.centralized import Centralized
+from colonnade.methods.splitnn import SplitNN
+
+__all__ = ["METHODS"]
+
+METHODS: Mapping[str, type[Method]] = {
+    method.info.name: method
+    for method in (
+        SplitNN,
+        Alone,
+        Centralized,
+    )
+}

@@ -1,0 +1,38 @@
+"""SplitNN: one network, cut between the parties and the label holder.
+
+Paper: Vepakomma et al. 2018, as described in the thesis, section 4.1 (steps 1 to 7); U-shaped
+variants are not built. Departures: none known. Step 5 (gradient and index of the next batch in one
+message) is how ``tell`` and the ``ask`` after it travel, so a step costs one round trip.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from colonnade.core.label_holder import LabelHolder
+from colonnade.core.messages import Batch
+from colonnade.core.method import Method, MethodInfo
+from colonnade.core.parties import Parties
+from colonnade.core.split_step import SplitParty, split_step
+
+__all__ = ["SplitNN"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitNN(Method):
+    """Embeddings up, gradients down, every exchange (thesis 4.1)."""
+
+    info = MethodInfo(
+        name="splitnn",
+        paper="SplitNN (Vepakomma et al. 2018); thesis 4.1",
+        summary="one network cut between parties and label holder; one step per exchange",
+        tolerates_slow=False,
+        tolerates_missing=False,
+        heterogeneous_models=True,
+        private_labels=True,
+    )
+    party = SplitParty
+
+    async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
+        """Steps 1 to 6 of section 4.1."""
+        await split_step(holder, parties, batch)

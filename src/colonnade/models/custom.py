@@ -1,0 +1,150 @@
+"""An encoder of the user's own, named by import path."""
+
+import importlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from colonnade.core.errors import ConfigError
+from colonnade.models.registry import EncoderSpec, check_shape, register_encoder
+
+__all__ = ["CustomSpec"]
+
+_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_GIVEN_BY_COLONNADE = ("input_shape", "embedding")
+_PROBE_BATCH = 2
+
+
+@register_encoder
+@final
+@dataclass(frozen=True, kw_only=True)
+class CustomSpec(EncoderSpec):
+    """A `torch.nn.Module` class of the user's own, imported where the party runs.
+
+    `module` is "my_package.my_module:MyEncoder". The class is called with `input_shape=`,
+    `embedding=` and the `options`, all as keyword arguments, and must map a float tensor
+    (batch, *input_shape) to (batch, embedding).
+
+    Importing a module runs its code. The path therefore comes only from the party's own
+    configuration, which its owner wrote; it is never taken from a message of another party.
+    """
+
+    kind: ClassVar[str] = "custom"
+
+    module: str
+    # A dict has no hash; left out so that the spec keeps one.
+    options: dict[str, int | float | str | bool] = field(default_factory=dict, hash=False)
+
+    def check(self) -> None:
+        if not isinstance(self.module, str) or not _PATH.fullmatch(self.module):
+            raise ConfigError(
+                f"module = {self.module!r}: expected an import path of the form "
+                "'package.module:ClassName'; write the module, a colon, then the class"
+            )
+        for name, value in self.options.items():
+            if not isinstance(name, str) or not isinstance(value, int | float | str | bool):
+                raise ConfigError(
+                    f"options.{name} = {value!r}: expected a number, a string, true or false; "
+                    "let the class derive anything richer from those"
+                )
+            if name in _GIVEN_BY_COLONNADE:
+                raise ConfigError(
+                    f"options.{name} = {value!r}: {name} is passed to the class already; "
+                    "remove it from options"
+                )
+
+    def build(self, input_shape: tuple[int, ...]) -> nn.Module:
+        check_shape(self.kind, input_shape, None, "give the party a block with at least one column")
+        module_class = self._find_class()
+        try:
+            encoder = module_class(
+                input_shape=input_shape, embedding=self.embedding, **self.options
+            )
+        except Exception as error:
+            raise ConfigError(
+                f"module = {self.module!r}: could not be made with input_shape={input_shape}, "
+                f"embedding={self.embedding}, options={self.options!r}: "
+                f"{type(error).__name__}: {error}; it must take these as keyword arguments"
+            ) from error
+        self._check_output(encoder, input_shape)
+        return encoder
+
+    def _find_class(self) -> type[nn.Module]:
+        module_name, _, attribute_path = self.module.partition(":")
+        try:
+            found: object = importlib.import_module(module_name)
+        except Exception as error:  # an imported module may raise anything at all
+            raise ConfigError(
+                f"module = {self.module!r}: cannot import {module_name!r}: "
+                f"{type(error).__name__}: {error}; install it where this party runs, or put its "
+                "directory on PYTHONPATH"
+            ) from error
+        for attribute in attribute_path.split("."):
+            try:
+                found = getattr(found, attribute)
+            except AttributeError as error:
+                raise ConfigError(
+                    f"module = {self.module!r}: {module_name!r} has no {attribute_path!r}; "
+                    "check the name after the colon"
+                ) from error
+        if not isinstance(found, type) or not issubclass(found, nn.Module):
+            raise ConfigError(
+                f"module = {self.module!r}: expected a subclass of torch.nn.Module, got {found!r}; "
+                "name the class itself"
+            )
+        return found
+
+    def _check_output(self, encoder: nn.Module, input_shape: tuple[int, ...]) -> None:
+        if any(is_lazy(parameter) for parameter in encoder.parameters()):
+            raise ConfigError(
+                f"module = {self.module!r}: has lazy parameters without a size yet; make its "
+                "layers from the input_shape it is given"
+            )
+        dtypes = (p.dtype for p in encoder.parameters() if p.is_floating_point())
+        sample = torch.zeros(_PROBE_BATCH, *input_shape, dtype=next(dtypes, None))
+        with _undisturbed(encoder):
+            try:
+                output: object = encoder(sample)
+            except Exception as error:
+                raise ConfigError(
+                    f"module = {self.module!r}: its forward failed on a float tensor of shape "
+                    f"{tuple(sample.shape)}: {type(error).__name__}: {error}; it must take "
+                    "(batch, *input_shape)"
+                ) from error
+        expected = (_PROBE_BATCH, self.embedding)
+        if not isinstance(output, Tensor) or tuple(output.shape) != expected:
+            came = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            raise ConfigError(
+                f"module = {self.module!r}: expected output of shape {expected} for a batch of "
+                f"{_PROBE_BATCH}, got {came}; make its last layer `embedding` wide, or set "
+                "embedding to its output size"
+            )
+
+
+@contextmanager
+def _undisturbed(module: nn.Module) -> Iterator[None]:
+    """Run in eval mode without gradients, then put modes, buffers and random state back."""
+    modes = [(part, part.training) for part in module.modules()]
+    # A forward may change a buffer in place or put another tensor in its stead: undo both.
+    buffers = [
+        (part, name, buffer, buffer.clone())
+        for part in module.modules()
+        for name, buffer in part.named_buffers(recurse=False)
+    ]
+    module.eval()
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+        with torch.no_grad():
+            for part, name, buffer, value in buffers:
+                buffer.copy_(value)
+                setattr(part, name, buffer)

@@ -1,0 +1,195 @@
+"""Residual encoders for images: ResNet-18, ResNet-50 and ResNet-101 (He et al. 2016).
+
+Written from the paper's table 1, with the two stems people use: the paper's own for large images,
+and for small ones a single 3x3 convolution that keeps the resolution. In a bottleneck the stride
+sits on the 3x3 convolution rather than on the first 1x1, as is usual by now: the strided 1x1 would
+throw three quarters of its input away.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final, get_args
+
+from torch import Tensor, nn
+
+from colonnade.models.images import image_shape
+from colonnade.models.registry import (
+    EncoderSpec,
+    check_choice,
+    check_sizes,
+    deterministic,
+    register_encoder,
+)
+
+__all__ = [
+    "BasicBlock",
+    "BottleneckBlock",
+    "ResNet",
+    "ResNet18Spec",
+    "ResNet50Spec",
+    "ResNet101Spec",
+    "ResNetSpec",
+    "Stem",
+]
+
+Stem = Literal["small", "imagenet"]
+
+
+def _conv_and_norm(num_inputs: int, num_outputs: int, kernel: int, stride: int) -> nn.Sequential:
+    # The normalisation's own shift makes a bias in the convolution redundant.
+    conv = nn.Conv2d(num_inputs, num_outputs, kernel, stride, padding=kernel // 2, bias=False)
+    layers = nn.Sequential()
+    layers.add_module("conv", conv)
+    layers.add_module("norm", nn.BatchNorm2d(num_outputs))
+    return layers
+
+
+def _shortcut(num_inputs: int, num_outputs: int, stride: int) -> nn.Module:
+    """Make the way around a block: nothing where shapes agree, else a 1x1 projection."""
+    if stride == 1 and num_inputs == num_outputs:
+        return nn.Identity()
+    return _conv_and_norm(num_inputs, num_outputs, 1, stride)
+
+
+@deterministic
+@final
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut around them."""
+
+    expansion: ClassVar[int] = 1
+
+    def __init__(self, num_inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.first = _conv_and_norm(num_inputs, width, 3, stride)
+        self.second = _conv_and_norm(width, width, 3, 1)
+        self.shortcut = _shortcut(num_inputs, width, stride)
+        self.relu = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        residual = self.second(self.relu(self.first(x)))
+        out: Tensor = self.relu(residual + self.shortcut(x))
+        return out
+
+
+@deterministic
+@final
+class BottleneckBlock(nn.Module):
+    """A 1x1 convolution down, a 3x3, a 1x1 up to four times the width, and a shortcut."""
+
+    expansion: ClassVar[int] = 4
+
+    def __init__(self, num_inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.down = _conv_and_norm(num_inputs, width, 1, 1)
+        self.middle = _conv_and_norm(width, width, 3, stride)
+        self.up = _conv_and_norm(width, width * self.expansion, 1, 1)
+        self.shortcut = _shortcut(num_inputs, width * self.expansion, stride)
+        self.relu = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        residual = self.up(self.relu(self.middle(self.relu(self.down(x)))))
+        out: Tensor = self.relu(residual + self.shortcut(x))
+        return out
+
+
+Block = type[BasicBlock] | type[BottleneckBlock]
+
+
+@deterministic
+@final
+class ResNet(nn.Module):
+    """A stem, four stages of residual blocks, the mean over pixels, a linear projection."""
+
+    def __init__(
+        self,
+        channels: int,
+        block: Block,
+        num_blocks: tuple[int, ...],
+        widths: tuple[int, ...],
+        stem: Stem,
+        embedding: int,
+    ) -> None:
+        super().__init__()
+        large = stem == "imagenet"
+        kernel, stride = (7, 2) if large else (3, 1)
+        self.stem = _conv_and_norm(channels, widths[0], kernel, stride)
+        self.stem.add_module("relu", nn.ReLU())
+        if large:
+            self.stem.add_module("pool", nn.MaxPool2d(3, stride=2, padding=1))
+        self.stages = nn.Sequential()
+        num_channels = widths[0]
+        for stage, (width, count) in enumerate(zip(widths, num_blocks, strict=True)):
+            blocks = nn.Sequential()
+            for index in range(count):
+                stride = 2 if stage > 0 and index == 0 else 1
+                blocks.append(block(num_channels, width, stride))
+                num_channels = width * block.expansion
+            self.stages.add_module(f"stage{stage}", blocks)
+        self.project = nn.Linear(num_channels, embedding)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.project(self.stages(self.stem(x)).mean(dim=(2, 3)))
+        return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResNetSpec(EncoderSpec):
+    """What the three depths have in common. A batch of one cannot train on 1-pixel feature maps."""
+
+    stem: Stem = "small"
+    widths: tuple[int, ...] = (64, 128, 256, 512)
+
+    @property
+    @abstractmethod
+    def plan(self) -> tuple[Block, tuple[int, ...]]:
+        """The kind of block, and how many of it each of the four stages has."""
+
+    @final
+    def check(self) -> None:
+        check_choice("stem", self.stem, get_args(Stem))
+        check_sizes("widths", self.widths, length=4)
+
+    @final
+    def build(self, input_shape: tuple[int, ...]) -> nn.Module:
+        channels, _, _ = image_shape(self.kind, input_shape)
+        block, num_blocks = self.plan
+        return ResNet(channels, block, num_blocks, self.widths, self.stem, self.embedding)
+
+
+@register_encoder
+@final
+@dataclass(frozen=True, kw_only=True)
+class ResNet18Spec(ResNetSpec):
+    """ResNet-18: basic blocks."""
+
+    kind: ClassVar[str] = "resnet18"
+
+    @property
+    def plan(self) -> tuple[Block, tuple[int, ...]]:
+        return BasicBlock, (2, 2, 2, 2)
+
+
+@register_encoder
+@final
+@dataclass(frozen=True, kw_only=True)
+class ResNet50Spec(ResNetSpec):
+    """ResNet-50: bottlenecks."""
+
+    kind: ClassVar[str] = "resnet50"
+
+    @property
+    def plan(self) -> tuple[Block, tuple[int, ...]]:
+        return BottleneckBlock, (3, 4, 6, 3)
+
+
+@register_encoder
+@final
+@dataclass(frozen=True, kw_only=True)
+class ResNet101Spec(ResNetSpec):
+    """ResNet-101: bottlenecks."""
+
+    kind: ClassVar[str] = "resnet101"
+
+    @property
+    def plan(self) -> tuple[Block, tuple[int, ...]]:
+        return BottleneckBlock, (3, 4, 23, 3)
