@@ -27,10 +27,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The classes that may stand for an abstract one, by the value of a tag."""
+    """The classes that may stand for an abstract one, by the value of a tag.
+
+    ``number`` names an option and its key that a bare whole number stands for.
+    """
 
     tag: str
     options: Mapping[str, type]
+    number: tuple[str, str] | None = None
 
 
 Choices = Mapping[type, Choice]
@@ -137,6 +141,8 @@ def _parse_union(kind: Any, value: Any, choices: Choices, path: str) -> Any:
 def _parse_choice(choice: Choice, value: Any, choices: Choices, path: str) -> Any:
     if isinstance(value, str):
         value = {choice.tag: value}
+    if choice.number is not None and type(value) is int:
+        value = {choice.tag: choice.number[0], choice.number[1]: value}
     if type(value) in choice.options.values():
         return value
     if not isinstance(value, Mapping):

@@ -125,8 +125,11 @@ class Fabric(ABC):
         """The same parties for evaluation and prediction: neither timed nor counted as training."""
 
     @abstractmethod
-    async def keep(self, tag: str) -> None:
-        """Have every party keep its own state, at its own place, under a tag."""
+    async def keep(self, tag: str, best: str) -> None:
+        """Have every party keep its own state, at its own place, under a tag.
+
+        The one tagged ``best`` stays there as well.
+        """
 
     @abstractmethod
     async def fetch(self, tag: str) -> None:

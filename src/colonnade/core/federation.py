@@ -52,6 +52,8 @@ class LoopState:
     best_quality: float = -math.inf
     best_exchange: int = 0
     num_without_best: int = 0
+    # Seconds spent in exchanges, on the fabric's clock; evaluations and checkpoints don't count.
+    elapsed: float = 0.0
     stopped_by: str = ""
 
 
@@ -82,21 +84,26 @@ class Federation:
         num_batches = self.holder.parts["train"].plan.num_batches
         return self.method.exchanges_per_epoch(num_batches, len(self.fabric.names))
 
+    def num_exchanges(self, stop: Stop) -> int:
+        """How many exchanges there will be at most."""
+        limits = [stop.exchanges, stop.epochs and stop.epochs * self.exchanges_per_epoch]
+        return min(limit for limit in limits if limit)
+
     def train(self, stop: Stop, state: LoopState) -> Iterator[Event]:
         """Train until told to stop, yielding after every exchange.
 
         Between two yields nothing is half done: a caller may keep a checkpoint there, or leave.
         """
-        per_epoch = self.exchanges_per_epoch
-        limits = [stop.exchanges, stop.epochs and stop.epochs * per_epoch]
-        last = min(limit for limit in limits if limit)
-        every = stop.evaluate_every or per_epoch
+        last = self.num_exchanges(stop)
+        every = stop.evaluate_every or self.exchanges_per_epoch
         if state.exchange == 0:
             self.fabric.run(self.method.begin(self.holder, self.parties))
         while state.exchange < last and not state.stopped_by:
             self.holder.exchange = self.parties.exchange = state.exchange
             batch = Batch("train", state.exchange)
+            before = self.fabric.elapsed_seconds()
             self.fabric.run(self.method.exchange(self.holder, self.parties, batch))
+            state.elapsed += self.fabric.elapsed_seconds() - before
             state.exchange += 1
             metrics, is_best = None, False
             if "validation" in self.holder.parts and (
@@ -105,7 +112,7 @@ class Federation:
                 metrics = self.evaluate("validation")
                 is_best = self._judge(metrics[self.holder.task.quality_name], stop, state)
             yield Event(state.exchange, self.holder.last_loss, metrics, is_best)
-        state.stopped_by = state.stopped_by or "exchanges"
+        state.stopped_by = state.stopped_by or "length"
 
     def _judge(self, quality: float, stop: Stop, state: LoopState) -> bool:
         is_best = quality > state.best_quality
@@ -120,23 +127,22 @@ class Federation:
             state.stopped_by = "patience"
         return is_best
 
-    def outputs(self, part: str) -> Tensor:
-        """Raw outputs for every sample of a part, in its order."""
-        return self.fabric.run(self._outputs(part))
+    def outputs(self, part: str, num_batches: int) -> Tensor:
+        """Raw outputs for every sample of an unshuffled part, in its order."""
+        return self.fabric.run(self._outputs(part, num_batches))
 
-    async def _outputs(self, part: str) -> Tensor:
+    async def _outputs(self, part: str, num_batches: int) -> Tensor:
         parties = Parties(self.fabric.aside(), self.patience)
-        plan = self.holder.parts[part].plan
         rows = [
             await self.method.predict(self.holder, parties, Batch(part, number))
-            for number in range(plan.num_batches)
+            for number in range(num_batches)
         ]
         return torch.cat(rows)
 
     def evaluate(self, part: str) -> dict[str, float]:
-        """Loss and every metric of the task on one part."""
-        outputs = self.outputs(part)
+        """Loss and every metric of the task on one unshuffled part."""
         labels = self.holder.parts[part]
+        outputs = self.outputs(part, labels.plan.num_batches)
         loss = self.holder.task.loss(outputs, labels.targets).item()
         return {"loss": loss, **self.holder.task.measure(outputs, labels.values)}
 

@@ -31,8 +31,11 @@ class Part:
 class Vault(Protocol):
     """Where a participant keeps its own checkpoints."""
 
-    def keep(self, tag: str, state: Mapping[str, Any]) -> None:
-        """Write a state under a tag, wholly or not at all."""
+    def keep(self, tag: str, state: Mapping[str, Any], *, best: str) -> None:
+        """Write a state under a tag, wholly or not at all.
+
+        Of the others only the one before it and ``best`` need to stay.
+        """
 
     def fetch(self, tag: str) -> dict[str, Any]:
         """Read the state under a tag."""
@@ -132,9 +135,9 @@ class Party:
         return self.num_local_steps
 
     @verb
-    def keep(self, tag: str) -> None:
-        """Write own state to own vault."""
-        self._own_vault().keep(tag, self.state())
+    def keep(self, tag: str, best: str) -> None:
+        """Write own state to own vault; the state tagged ``best`` stays as well."""
+        self._own_vault().keep(tag, self.state(), best=best)
 
     @verb
     def fetch(self, tag: str) -> None:

@@ -1,0 +1,62 @@
+"""Fabrics by name: what carries a call. A fabric's settings build it over the parties."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from colonnade.core.fabric import Fabric
+from colonnade.core.party import Party
+from colonnade.fabrics.durations import Constant, Duration
+from colonnade.fabrics.local import InProcess
+from colonnade.fabrics.simulated import Profile, Simulated
+
+__all__ = ["FABRICS", "FabricSpec", "InProcessSpec", "SimulatedSpec"]
+
+
+class FabricSpec(ABC):
+    """A fabric's settings."""
+
+    @abstractmethod
+    def build(self, parties: Mapping[str, Party], *, local: frozenset[str], seed: int) -> Fabric:
+        """Make the fabric; ``local`` names the label holder's own block, if it has one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InProcessSpec(FabricSpec):
+    """Everything in this process, one call after the other."""
+
+    def build(self, parties: Mapping[str, Party], *, local: frozenset[str], seed: int) -> Fabric:
+        """Make the fabric."""
+        return InProcess(parties, local=local)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedSpec(FabricSpec):
+    """A virtual clock: ``default`` is every party's profile, ``party.NAME`` one party's own.
+
+    ``fuse`` is what one update of the label holder costs.
+    """
+
+    default: Profile = field(default_factory=Profile)
+    party: Mapping[str, Profile] = field(default_factory=dict)
+    fuse: Duration = field(default_factory=Constant)
+
+    def build(self, parties: Mapping[str, Party], *, local: frozenset[str], seed: int) -> Fabric:
+        """Make the fabric."""
+        return Simulated(
+            parties,
+            # One party alone still runs under a file that has profiles for all.
+            profiles={name: item for name, item in self.party.items() if name in parties},
+            default=self.default,
+            fuse=self.fuse,
+            local=local,
+            seed=seed,
+        )
+
+
+FABRICS: Mapping[str, type[FabricSpec]] = {
+    "in_process": InProcessSpec,
+    "simulated": SimulatedSpec,
+}

@@ -105,6 +105,7 @@ DURATIONS = Choice(
         "exponential": Exponential,
         "trace": Trace,
     },
+    number=("constant", "value"),
 )
 
 

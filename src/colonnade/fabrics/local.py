@@ -52,10 +52,10 @@ class LocalFabric(Fabric):
         """The same parties, directly."""
         return InProcess(self.parties)
 
-    async def keep(self, tag: str) -> None:
+    async def keep(self, tag: str, best: str) -> None:
         """Keep every party's state, past the links: a checkpoint takes no simulated time."""
         for party in self.parties.values():
-            party.keep(tag)
+            party.keep(tag, best)
 
     async def fetch(self, tag: str) -> None:
         """Restore every party's state, past the links."""
@@ -75,8 +75,7 @@ class InProcess(LocalFabric):
     ) -> None:
         super().__init__(parties, local=local)
         self._clock = RealClock()
-        self._began = time.monotonic()
-        self._seconds_before = 0.0
+        self._began = time.perf_counter()
         self._replies: deque[Reply] = deque()
 
     def now(self) -> int:
@@ -109,17 +108,13 @@ class InProcess(LocalFabric):
         return self._replies.popleft()
 
     def elapsed_seconds(self) -> float:
-        """Real seconds since the fabric began, over all sittings of a resumed run."""
-        return self._seconds_before + time.monotonic() - self._began
+        """Real seconds since the fabric began."""
+        return time.perf_counter() - self._began
 
     def state(self) -> dict[str, Any]:
         """Replies that nobody has waited for yet."""
-        return {
-            "replies": [pack_reply(item) for item in self._replies],
-            "seconds": self.elapsed_seconds(),
-        }
+        return {"replies": [pack_reply(item) for item in self._replies]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Put back what ``state`` gave."""
         self._replies = deque(unpack_reply(item) for item in state["replies"])
-        self._seconds_before, self._began = state["seconds"], time.monotonic()

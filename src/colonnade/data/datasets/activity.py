@@ -76,7 +76,8 @@ def load_hapt(entry: DatasetEntry, directory: Path) -> Dataset:
     features = cached_features(directory, windows)
     train = windows["part"].to_numpy() == "train"
     low, high = features[train].min(axis=0), features[train].max(axis=0)
-    scaled = np.clip(2 * (features - low) / (high - low) - 1, -1, 1)
+    spread = np.where(high > low, high - low, 1.0)
+    scaled = np.clip(2 * (features - low) / spread - 1, -1, 1)
     table = pd.DataFrame(scaled.astype(np.float32), columns=list(FEATURE_NAMES))
     columns = {
         party: [name for name in FEATURE_NAMES if party_of(name) == party]
@@ -187,11 +188,10 @@ def compute_features(
     rotation = read_recordings(directory / PATHS[1], wanted)
     chosen = windows[windows["experiment"].isin(wanted)].reset_index(drop=True)
     features = np.empty((len(chosen), len(FEATURE_NAMES)), dtype=np.float32)
-    for experiment, rows in chosen.groupby("experiment").indices.items():
+    for experiment in sorted(wanted):
+        rows = np.flatnonzero(chosen["experiment"] == experiment)
         starts = chosen["begin"].to_numpy()[rows]
-        features[rows] = recording_features(
-            acceleration[int(experiment)], rotation[int(experiment)], starts
-        )
+        features[rows] = recording_features(acceleration[experiment], rotation[experiment], starts)
     return features
 
 

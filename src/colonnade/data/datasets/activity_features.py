@@ -178,7 +178,9 @@ def shape_of_spectrum(signal: str, spectrum: Array, axes: tuple[str, ...]) -> It
     """The strongest and the mean frequency, and the skewness and kurtosis of the magnitudes."""
     frequencies = np.arange(NUM_BINS) * RATE / WINDOW
     mean = (spectrum * frequencies).sum(axis=2) / (spectrum.sum(axis=2) + TINY)
-    yield from per_axis(signal, "maxInds", spectrum.argmax(axis=2).astype(float), axes)
+    # The mean of a magnitude outweighs all else, so the strongest is sought above frequency 0.
+    strongest = spectrum[:, :, 1:].argmax(axis=2) + 1.0
+    yield from per_axis(signal, "maxInds", strongest, axes)
     yield from per_axis(signal, "meanFreq", mean, axes)
     centred = spectrum - spectrum.mean(axis=2, keepdims=True)
     variance = (centred**2).mean(axis=2) + TINY
@@ -204,12 +206,13 @@ def angles(windows: dict[str, Array]) -> Iterator[Named]:
     for name in ANGLE_SIGNALS:
         yield f"{name}-angleToGravity", angle_between(windows[name].mean(axis=2), gravity)
     for number, axis in enumerate(AXES):
-        yield f"t{axis}Axis-angleToGravity", angle_between(np.eye(3)[number], gravity)
+        yield f"t{axis}AxisAcc-angleToGravity", angle_between(np.eye(3)[number], gravity)
 
 
 def angle_between(one: Array, other: Array) -> Array:
     lengths = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1) + TINY
-    return np.arccos(np.clip((one * other).sum(axis=-1) / lengths, -1.0, 1.0))
+    cosine = (one * other).sum(axis=-1) / lengths
+    return np.asarray(np.arccos(np.clip(cosine, -1.0, 1.0)))
 
 
 FEATURE_NAMES: tuple[str, ...] = tuple(

@@ -53,7 +53,8 @@ def load_mimic3_demo(entry: DatasetEntry, directory: Path) -> Dataset:
     median of the other admissions, and its count is 0. Drugs, procedures: 0 where there were none.
     """
     tables = {
-        name: pd.read_csv(directory / path, low_memory=False)
+        # Codes are text: 0331 is not 331.
+        name: pd.read_csv(directory / path, dtype={"ICD9_CODE": str}, low_memory=False)
         for name, path in zip(TABLES, entry.paths, strict=True)
     }
     admissions = tables["ADMISSIONS"].set_index("HADM_ID")
@@ -65,7 +66,10 @@ def load_mimic3_demo(entry: DatasetEntry, directory: Path) -> Dataset:
         "procedures": procedure_columns(tables["PROCEDURES_ICD"], admitted),
     }
     ids = np.array([f"admission-{number}" for number in admissions.index], object)
-    blocks = {party: make_block(party, table, ids=ids) for party, table in departments.items()}
+    blocks = {
+        party: make_block(party, table.rename_axis(columns=None), ids=ids)
+        for party, table in departments.items()
+    }
     died = admissions["HOSPITAL_EXPIRE_FLAG"].to_numpy(np.int64)
     labels = Labels(ids=ids, values=died, name="HOSPITAL_EXPIRE_FLAG")
     return assemble(entry, blocks, labels, classes=("survived", "died"))
@@ -150,8 +154,7 @@ def procedure_columns(procedures: pd.DataFrame, admitted: pd.Series) -> pd.DataF
 
     Procedure codes have no time: these alone cover the whole stay.
     """
-    # Codes are written as numbers: two digits of group, one or two of detail; 66 is 00.66.
-    groups = procedures["ICD9_CODE"].astype(str).str.zfill(4).str[:2]
+    groups = procedures["ICD9_CODE"].str[:2]
     by_group = procedures.groupby(["HADM_ID", groups]).size().unstack(fill_value=0)
     by_group = by_group.reindex(admitted.index, fill_value=0)
     frequent = by_group.columns[(by_group > 0).mean() >= PRESCRIBED / 2]

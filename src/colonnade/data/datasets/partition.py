@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def repartition(dataset: Dataset, num_parties: int) -> Dataset:
     edges = even_edges(table.shape[1], num_parties)
     blocks = {
         party: Block(owner=party, ids=ids, values=table.iloc[:, start:end])
-        for party, start, end in zip(parties, edges, edges[1:], strict=False)
+        for party, (start, end) in zip(parties, pairwise(edges), strict=True)
     }
     return replace(dataset, blocks=blocks, label_holder="party_1", column_order=())
 
@@ -62,8 +63,8 @@ def cut_image(images: Array, grid: tuple[int, int]) -> list[Array]:
     across = even_edges(images.shape[3], grid[1])
     return [
         np.ascontiguousarray(images[:, :, top:bottom, left:right])
-        for top, bottom in zip(down, down[1:], strict=False)
-        for left, right in zip(across, across[1:], strict=False)
+        for top, bottom in pairwise(down)
+        for left, right in pairwise(across)
     ]
 
 

@@ -27,18 +27,41 @@ PATHS = (
 SOURCE = "Duanmu et al. (2020), Waterloo Streaming QoE Database IV, IEEE DataPort, CC BY 4.0"
 
 VIDEO_COLUMNS = {
-    "content": (
-        "content encoding_profile framerate psnr_mean psnr_min ssim_mean ssim_min vmaf_mean "
-        "vmaf_min vmaf_last quantiser_mean"
-    ).split(),
-    "network": (
-        "trace bitrate_mean bitrate_min bitrate_max bitrate_last bitrate_deviation bitrate_trend "
-        "megabytes"
-    ).split(),
-    "player": (
-        "device abr initial_stall stall_count stall_total stall_longest height_mean height_min "
-        "best_share switch_count"
-    ).split(),
+    "content": [
+        "content",
+        "encoding_profile",
+        "framerate",
+        "psnr_mean",
+        "psnr_min",
+        "ssim_mean",
+        "ssim_min",
+        "vmaf_mean",
+        "vmaf_min",
+        "vmaf_last",
+        "quantiser_mean",
+    ],
+    "network": [
+        "trace",
+        "bitrate_mean",
+        "bitrate_min",
+        "bitrate_max",
+        "bitrate_last",
+        "bitrate_deviation",
+        "bitrate_trend",
+        "megabytes",
+    ],
+    "player": [
+        "device",
+        "abr",
+        "initial_stall",
+        "stall_count",
+        "stall_total",
+        "stall_longest",
+        "height_mean",
+        "height_min",
+        "best_share",
+        "switch_count",
+    ],
 }
 # The order is the thesis's; the first two stand in for its complexity indices.
 QOE_COLUMNS = {
@@ -108,7 +131,7 @@ def load_video_qoe(entry: DatasetEntry, directory: Path) -> Dataset:
 def load_qoe(entry: DatasetEntry, directory: Path) -> Dataset:
     """Tell good quality from poor with nine features, after a thesis's task.
 
-    This is not the thesis's own data set, which has 450 videos and is not public. Its features
+    This is not the thesis's own data set, which has 450 videos and was not at hand. Its features
     are followed where the logs have them; its temporal and spatial complexity indices are not in
     the logs, and bits per pixel and the mean quantiser, which together tell how hard a picture is
     to code, take their place. Its threshold is not given; here a mean opinion of 60 or more is

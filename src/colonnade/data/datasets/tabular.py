@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from colonnade.core.errors import DataError
-from colonnade.data.blocks import Labels, read_block, read_labels
+from colonnade.data.blocks import Block, Labels, read_block, read_labels
 from colonnade.data.datasets.description import (
     Dataset,
     DatasetEntry,
@@ -133,7 +133,7 @@ def load_pair(entry: DatasetEntry, directory: Path, *, id_column: str, label: st
     FATE left cells empty where the original has 0, so they are filled with 0; a column that is
     empty throughout is left out (x2 of ionosphere).
     """
-    blocks = {}
+    blocks: dict[str, Block] = {}
     for party, path in zip(entry.parties, entry.paths, strict=True):
         block = read_block(party, directory / path, id_column=id_column)
         assert isinstance(block.values, pd.DataFrame)

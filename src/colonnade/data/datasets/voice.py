@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +83,7 @@ def load_pd_speech(entry: DatasetEntry, directory: Path) -> Dataset:
     edges = [features.index(first) for first in SPEECH_FAMILIES.values()] + [len(features)]
     columns = {
         party: features[start:end]
-        for party, start, end in zip(SPEECH_FAMILIES, edges, edges[1:], strict=False)
+        for party, (start, end) in zip(SPEECH_FAMILIES, pairwise(edges), strict=True)
     }
     ids = numbered_ids("pd-speech", len(table))
     ill = (table["class"] == "PD").to_numpy(np.int64)

@@ -1,0 +1,1 @@
+"""Alignment: which sample is at which party."""

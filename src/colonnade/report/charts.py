@@ -1,0 +1,382 @@
+"""Draw charts as SVG text that goes straight into a page.
+
+Colours of text, lines and curves are CSS variables of the page, so that one picture suits light and
+dark; parties have fixed colours of their own (Okabe and Ito's palette, told apart by colour-blind
+readers too). The same input gives the same text, and ids start with the chart's key, so that
+several charts can share a page.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from xml.etree import ElementTree
+
+import matplotlib.style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+__all__ = [
+    "Curve",
+    "PartyBars",
+    "curves_chart",
+    "format_bytes",
+    "format_number",
+    "format_seconds",
+    "party_bars_chart",
+    "party_colours",
+    "ranking_chart",
+    "smoothed",
+    "thinned",
+]
+
+Tone = Literal["accent", "ink", "muted"]
+Size = Literal["wide", "half"]
+Quantity = Literal["bytes", "seconds"]
+
+# Okabe and Ito (2008) without black, which is the page's own ink; grey is the eighth.
+_PALETTE = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#d55e00",
+    "#f0e442",
+    "#999999",
+)
+# While drawing, each of the page's variables is stood for by a colour that is used nowhere else.
+_STAND_INS: Mapping[str, str] = {
+    "accent": "#0a0b01",
+    "ink": "#0a0b02",
+    "muted": "#0a0b03",
+    "line": "#0a0b04",
+}
+_WIDTHS: Mapping[str, float] = {"wide": 8.8, "half": 4.3}
+_DASHES: Mapping[str, str] = {"accent": "-", "ink": "--", "muted": ":"}
+_MARKERS: Mapping[str, str] = {"accent": "o", "ink": "s", "muted": "^"}
+_MAX_POINTS = 1500
+_SECOND_ALPHA = 0.35
+
+_STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "colonnade",
+    "text.parse_math": False,
+    "font.size": 8.5,
+    "text.color": _STAND_INS["ink"],
+    "axes.edgecolor": _STAND_INS["line"],
+    "axes.labelcolor": _STAND_INS["muted"],
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
+    "grid.color": _STAND_INS["line"],
+    "grid.linewidth": 0.5,
+    "xtick.color": _STAND_INS["line"],
+    "ytick.color": _STAND_INS["line"],
+    "xtick.labelcolor": _STAND_INS["muted"],
+    "ytick.labelcolor": _STAND_INS["muted"],
+    "legend.frameon": False,
+}
+# Matplotlib's settings are the whole process's: one chart at a time borrows them.
+_SETTINGS = threading.Lock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A named line; NaN leaves a gap. ``faint`` is for raw values behind a smoothed line."""
+
+    name: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+    tone: Tone = "accent"
+    faint: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyBars:
+    """Two quantities of each party, such as computing and waiting; an absent party has no bar."""
+
+    names: Sequence[str]
+    marks: Mapping[str, str]
+    first: tuple[str, Mapping[str, float]]
+    second: tuple[str, Mapping[str, float]]
+    quantity: Quantity
+    stacked: bool
+
+
+def party_colours(names: Sequence[str]) -> dict[str, str]:
+    """A colour for each party, by its place among the names."""
+    return {name: _PALETTE[place % len(_PALETTE)] for place, name in enumerate(names)}
+
+
+def curves_chart(
+    curves: Sequence[Curve],
+    *,
+    key: str,
+    label: str,
+    x_label: str,
+    y_label: str,
+    size: Size,
+    x_is_seconds: bool = False,
+) -> str:
+    """Lines over exchanges or time, as an SVG element."""
+    with _SETTINGS, matplotlib.style.context(["default", _STYLE]):
+        figure = Figure(figsize=(_WIDTHS[size], 2.7), layout="constrained")
+        axes = figure.add_subplot()
+        divisor, unit = 1.0, ""
+        if x_is_seconds:
+            largest = max((x for curve in curves for x in curve.xs), default=0.0)
+            divisor, unit = _unit("seconds", largest)
+        for curve in curves:
+            _draw_curve(axes, curve, divisor)
+        axes.set_xlabel(f"{x_label} ({unit})" if unit else x_label)
+        axes.set_ylabel(_shown(y_label))
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=not x_is_seconds))
+        axes.legend(loc="best", fontsize="small")
+        return _svg(figure, key, label)
+
+
+def party_bars_chart(
+    bars: PartyBars, *, colours: Mapping[str, str], key: str, label: str, size: Size
+) -> str:
+    """Two quantities per party as bars, end to end or one under the other, as an SVG element."""
+    with _SETTINGS, matplotlib.style.context(["default", _STYLE]):
+        figure = Figure(
+            figsize=(_WIDTHS[size], 0.85 + 0.42 * max(len(bars.names), 1)), layout="constrained"
+        )
+        axes = figure.add_subplot()
+        sizes = [_finite(values.get(name)) for _, values in _both(bars) for name in bars.names]
+        most = max(sizes, default=0.0)
+        if bars.stacked:
+            most = max((a + b for a, b in _pairs(bars)), default=0.0)
+        divisor, unit = _unit(bars.quantity, most)
+        thick = 0.55 if bars.stacked else 0.36
+        for place, (name, (first, second)) in enumerate(zip(bars.names, _pairs(bars), strict=True)):
+            offset = 0.0 if bars.stacked else thick / 2
+            look: dict[str, Any] = {"height": thick, "color": colours[name], "linewidth": 0.0}
+            left = first / divisor if bars.stacked else 0.0
+            axes.barh([place - offset], [first / divisor], **look)
+            axes.barh([place + offset], [second / divisor], left=left, alpha=_SECOND_ALPHA, **look)
+            if bars.stacked:
+                _note(axes, left + second / divisor, place, _amount(bars, first + second))
+            else:
+                _note(axes, first / divisor, place - offset, _amount(bars, first))
+                _note(axes, second / divisor, place + offset, _amount(bars, second))
+        _party_axis(axes, [bars.marks.get(name, name) for name in bars.names])
+        axes.set_xlabel(unit)
+        axes.set_xlim(0.0, max(most / divisor, 1e-9) * (1.2 if size == "wide" else 1.3))
+        handles = [
+            Patch(color=_STAND_INS["muted"], linewidth=0.0, alpha=alpha, label=title)
+            for (title, _), alpha in zip(_both(bars), (1.0, _SECOND_ALPHA), strict=True)
+        ]
+        figure.legend(
+            handles=handles, loc="outside upper right", ncols=2, fontsize="small", borderpad=0.1
+        )
+        return _svg(figure, key, label)
+
+
+def ranking_chart(rows: Sequence[tuple[str, float]], *, key: str, label: str, x_label: str) -> str:
+    """One bar per name, from zero, with the number at its end; NaN is said, not drawn."""
+    with _SETTINGS, matplotlib.style.context(["default", _STYLE]):
+        figure = Figure(
+            figsize=(_WIDTHS["wide"], 0.7 + 0.32 * max(len(rows), 1)), layout="constrained"
+        )
+        axes = figure.add_subplot()
+        for place, (_, value) in enumerate(rows):
+            axes.barh([place], [_finite(value)], height=0.6, color=_STAND_INS["accent"])
+            _note(axes, max(_finite(value), 0.0), place, format_number(value))
+        _party_axis(axes, [name for name, _ in rows])
+        lowest = min([0.0, *(_finite(value) for _, value in rows)])
+        highest = max([0.0, *(_finite(value) for _, value in rows)])
+        room = 0.12 * ((highest - lowest) or 1.0)
+        axes.set_xlim(lowest - (room if lowest < 0 else 0.0), highest + room)
+        axes.axvline(0.0, color=_STAND_INS["muted"], linewidth=0.8)
+        axes.set_xlabel(_shown(x_label))
+        return _svg(figure, key, label)
+
+
+def smoothed(values: Sequence[float]) -> list[float]:
+    """The mean around each value, over up to a thirtieth of them all; NaN stays out of it."""
+    reach = min(len(values) // 60, 50) or min(len(values) // 10, 1)
+    means = []
+    for place, value in enumerate(values):
+        around = values[max(place - reach, 0) : place + reach + 1]
+        finite = [near for near in around if math.isfinite(near)]
+        means.append(math.fsum(finite) / len(finite) if math.isfinite(value) else math.nan)
+    return means
+
+
+def thinned(length: int, most: int) -> list[int]:
+    """At most so many places out of a sequence, evenly apart, the first and last among them."""
+    if length <= most:
+        return list(range(length))
+    return [round(step * (length - 1) / (most - 1)) for step in range(most)]
+
+
+def format_bytes(amount: float) -> str:
+    """Bytes as people say them: 1.23 MB."""
+    divisor, unit = _unit("bytes", amount)
+    return f"{amount / divisor:.3g} {unit}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds as people say them: 12.3 s, 3 min 20 s, 2 h 5 min."""
+    if not math.isfinite(seconds):
+        return "not recorded"
+    if seconds >= 3599.5:
+        minutes = round(seconds / 60)
+        return f"{minutes // 60} h {minutes % 60} min"
+    if seconds >= 59.95:
+        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
+    if 0 < seconds < 0.9995:
+        return f"{seconds * 1000:.3g} ms"
+    return f"{seconds:.3g} s"
+
+
+def format_number(value: float) -> str:
+    """A metric with four digits that count."""
+    return f"{value:.4g}" if math.isfinite(value) else "not a number"
+
+
+def _unit(quantity: Quantity, largest: float) -> tuple[float, str]:
+    """What to divide by so that numbers up to this one read well, and what they then are."""
+    units = {
+        "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes")),
+        "seconds": ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"), (1e-3, "ms")),
+    }[quantity]
+    for divisor, unit in units:
+        if largest >= divisor * (0.9995 if quantity == "bytes" else 1.0):
+            return divisor, unit
+    return (1.0, "bytes") if quantity == "bytes" else (1.0, "seconds")
+
+
+def _draw_curve(axes: Axes, curve: Curve, divisor: float) -> None:
+    places = thinned(len(curve.xs), _MAX_POINTS)
+    xs = [curve.xs[place] / divisor for place in places]
+    ys = [curve.ys[place] for place in places]
+    few = sum(math.isfinite(y) for y in ys) <= 40
+    axes.plot(
+        xs,
+        ys,
+        label=_shown(curve.name),
+        color=_STAND_INS[curve.tone],
+        linestyle="-" if curve.faint else _DASHES[curve.tone],
+        linewidth=0.8 if curve.faint else 1.6,
+        alpha=0.6 if curve.faint else 1.0,
+        marker=_MARKERS[curve.tone] if few and not curve.faint else "",
+        markersize=3.0,
+    )
+
+
+def _both(bars: PartyBars) -> tuple[tuple[str, Mapping[str, float]], ...]:
+    return (bars.first, bars.second)
+
+
+def _pairs(bars: PartyBars) -> list[tuple[float, float]]:
+    first, second = bars.first[1], bars.second[1]
+    return [(_finite(first.get(name)), _finite(second.get(name))) for name in bars.names]
+
+
+def _amount(bars: PartyBars, value: float) -> str:
+    return format_bytes(value) if bars.quantity == "bytes" else format_seconds(value)
+
+
+def _finite(value: float | None) -> float:
+    return value if value is not None and math.isfinite(value) else 0.0
+
+
+def _note(axes: Axes, x: float, y: float, text: str) -> None:
+    axes.annotate(
+        text,
+        (x, y),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize="small",
+        annotation_clip=False,
+    )
+
+
+def _party_axis(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), [_shown(name) for name in names])
+    axes.tick_params(axis="y", length=0, labelcolor=_STAND_INS["ink"])
+    axes.grid(visible=False, axis="y")
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.set_ylim(max(len(names), 1) - 0.4, -0.6)
+
+
+def _shown(text: str) -> str:
+    """Text that a picture can hold: printable and not too long; the tables have it whole."""
+    plain = _printable(text)
+    # Matplotlib leaves labels that begin with an underscore out of the legend.
+    plain = f"\N{ZERO WIDTH SPACE}{plain}" if plain.startswith("_") else plain
+    return plain if len(plain) <= 30 else f"{plain[:29]}…"
+
+
+def _printable(text: str) -> str:
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
+
+
+def _svg(figure: Figure, key: str, label: str) -> str:
+    """The figure as one SVG element with its own ids and the page's colours."""
+    text = io.StringIO()
+    with warnings.catch_warnings():
+        # The reader's browser has the letters that Matplotlib's own font lacks.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    root = ElementTree.fromstring(text.getvalue())
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag.rpartition("}")[2] in ("metadata", "style"):
+                parent.remove(child)
+    used = set(re.findall(r"#(\w+)", " ".join(_references(root))))
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        attributes = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
+        if attributes.get("id") not in used:
+            attributes.pop("id", None)
+        for name, value in attributes.items():
+            if name == "id":
+                attributes[name] = f"{key}-{value}"
+            elif name == "style":
+                attributes[name] = _themed(value)
+            attributes[name] = re.sub(r"url\(#", f"url(#{key}-", attributes[name])
+        if "href" in attributes:
+            attributes["href"] = f"#{key}-{attributes['href'][1:]}"
+        element.attrib.clear()
+        element.attrib.update(attributes)
+        if element.tag != "text" and element.text:
+            element.text = element.text.strip()
+        element.tail = None
+    kept = {"viewBox": root.attrib["viewBox"], "class": "chart", "role": "img"}
+    root.attrib.clear()
+    root.attrib.update({**kept, "aria-label": _printable(label)})
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _references(root: ElementTree.Element) -> list[str]:
+    return [
+        value
+        for element in root.iter()
+        for name, value in element.attrib.items()
+        if name.endswith(("href", "clip-path", "style"))
+    ]
+
+
+def _themed(style: str) -> str:
+    """A style with the page's variables for stand-in colours, and with the page's font."""
+    style = re.sub(r"font-family: [^;]*(; )?", "", style)
+    style = re.sub(r"font: ([\d.]+px)[^;]*", r"font-size: \1", style)
+    for name, colour in _STAND_INS.items():
+        style = style.replace(colour, f"var(--{name})")
+    return style

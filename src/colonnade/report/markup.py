@@ -1,0 +1,163 @@
+"""Say things in HTML: escaped text, numbers, tables, figures, and the page around them.
+
+A page loads nothing: there is no script, charts are inline, and a content policy forbids the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from colonnade.core.errors import StorageError
+from colonnade.report.charts import format_number, format_seconds
+
+__all__ = [
+    "NOT_RECORDED",
+    "count",
+    "figure",
+    "folded_table",
+    "number",
+    "seconds",
+    "table",
+    "text",
+    "write_page",
+]
+
+NOT_RECORDED = "not recorded"
+
+_CSS = """
+:root{color-scheme:light dark;--paper:#fff;--panel:#f5f6f8;--ink:#1b2330;--muted:#586273;
+--line:#d5dae1;--accent:#5636b8;--warn:#fdf0d5;--edge:#c77d00}
+@media (prefers-color-scheme:dark){:root{--paper:#12161c;--panel:#1b2129;--ink:#e8ebf0;
+--muted:#a3adbb;--line:#39424f;--accent:#b9a4ff;--warn:#3a2c10;--edge:#e0a030}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--paper);color:var(--ink);line-height:1.5;
+font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif}
+main{max-width:62rem;margin:0 auto;padding:1.5rem 1.25rem 4rem}
+h1{font-size:1.8rem;line-height:1.2;margin:.4rem 0}h2{font-size:1.3rem;margin:2.4rem 0 .5rem}
+h3{font-size:1.08rem;margin:1.8rem 0 .4rem}p{margin:.4rem 0;max-width:46rem}
+a{color:var(--accent)}.soft,figcaption,caption{color:var(--muted);font-size:.9rem}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(12rem,1fr));gap:.75rem;
+margin:1.2rem 0}
+.tiles div{background:var(--panel);border:1px solid var(--line);border-radius:.5rem;
+padding:.7rem .9rem}
+dt{color:var(--muted);font-size:.85rem}dd{margin:0;font-size:1.5rem;font-weight:600}
+dd small{display:block;font-size:.82rem;font-weight:400;color:var(--muted)}
+.warn{background:var(--warn);border-left:.3rem solid var(--edge);padding:.6rem .9rem;
+border-radius:.25rem;max-width:none}
+figure{margin:.6rem 0}.pair{display:grid;grid-template-columns:1fr 1fr;gap:1rem}
+.scroll{overflow-x:auto}svg.chart{display:block;width:100%;height:auto;overflow:visible}
+svg.chart *{stroke-linejoin:round;stroke-linecap:butt}
+table{border-collapse:collapse;font-size:.9rem;margin:.6rem 0;font-variant-numeric:tabular-nums}
+caption{text-align:left;padding-bottom:.3rem}
+th,td{padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--line);text-align:left;
+vertical-align:top;overflow-wrap:break-word}
+thead th{color:var(--muted);font-weight:600}th{font-weight:500}.num{text-align:right}
+.dot{display:inline-block;width:.75em;height:.75em;border-radius:.15em;margin-right:.45em;
+border:1px solid var(--muted)}
+details{margin:.6rem 0}summary{cursor:pointer;color:var(--muted)}
+pre{background:var(--panel);border:1px solid var(--line);border-radius:.5rem;padding:.8rem;
+overflow-x:auto;font-size:.82rem;line-height:1.4}
+section.run{border-top:2px solid var(--line);margin-top:3rem}
+@media (max-width:44rem){.pair{grid-template-columns:1fr}.scroll svg.chart{min-width:34rem}
+.pair svg.chart{min-width:0}}
+@media print{details,figure,tr{break-inside:avoid}}
+"""
+
+
+def text(value: str) -> str:
+    """Text from a run, made safe for a page."""
+    # A lone half of a surrogate pair can't be written as UTF-8.
+    return html.escape(value.encode("utf-8", "replace").decode("utf-8"))
+
+
+def number(value: float | None) -> str:
+    """A metric, or that there is none."""
+    return NOT_RECORDED if value is None else format_number(value)
+
+
+def seconds(value: float | None) -> str:
+    """A duration, or that there is none."""
+    return NOT_RECORDED if value is None or math.isnan(value) else format_seconds(value)
+
+
+def count(value: int | None) -> str:
+    """A whole number with thousands apart, or that there is none."""
+    return NOT_RECORDED if value is None else f"{value:,}"
+
+
+def table(
+    caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[int]
+) -> str:
+    """A table with a caption; cells are HTML, the first of a row names it.
+
+    ``numeric`` are the columns that hold numbers.
+    """
+
+    def cell(tag: str, column: int, content: str, scope: str = "") -> str:
+        kind = ' class="num"' if column in numeric else ""
+        return f"<{tag}{scope}{kind}>{content}</{tag}>"
+
+    heads = "".join(cell("th", n, text(title), ' scope="col"') for n, title in enumerate(head))
+    lines = [
+        cell("th", 0, row[0], ' scope="row"')
+        + "".join(cell("td", n, content) for n, content in enumerate(row[1:], start=1))
+        for row in rows
+    ]
+    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
+    return (
+        f'<div class="scroll"><table><caption>{text(caption)}</caption>\n'
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n"
+    )
+
+
+def folded_table(
+    caption: str,
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numeric: Sequence[int],
+    num_all: int,
+) -> str:
+    """A long table that opens when asked to, and says how many of all rows it has."""
+    shown = f"{len(rows)} of {num_all:,} rows, evenly apart" if len(rows) < num_all else "all rows"
+    return (
+        f"<details><summary>{text(caption)} ({shown})</summary>\n"
+        f"{table(caption, head, rows, numeric=numeric)}</details>\n"
+    )
+
+
+def figure(charts: Sequence[str], caption: str) -> str:
+    """One chart, or several side by side, with a caption."""
+    inner = "\n".join(f'<div class="scroll">{chart}</div>' for chart in charts)
+    held = f'<div class="pair">\n{inner}\n</div>' if len(charts) > 1 else inner
+    return f"<figure>\n{held}\n<figcaption>{text(caption)}</figcaption>\n</figure>\n"
+
+
+def write_page(title: str, body: str, out: Path) -> Path:
+    """Write a whole page, so that a reader sees the old one or the new one and nothing between."""
+    page = (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{text(title)}</title>\n<style>{_CSS}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
+    )
+    beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(page, encoding="utf-8", newline="\n")
+        beside.replace(out)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise StorageError(
+            f"{out}: can't be written ({error.strerror}); choose a place that can"
+        ) from error
+    return out

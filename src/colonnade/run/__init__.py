@@ -1,0 +1,1 @@
+"""From settings to a trained federation, in memory or in a run directory."""

@@ -1,0 +1,242 @@
+"""From blocks and settings to a federation that is ready to train."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from colonnade.align.plain import Alignment, align_plainly
+from colonnade.core.batches import BatchPlan
+from colonnade.core.config import nearest
+from colonnade.core.errors import ConfigError
+from colonnade.core.federation import Federation
+from colonnade.core.label_holder import LabelHolder, LabelPart
+from colonnade.core.party import Part, Vault
+from colonnade.core.seeds import derive_seed, drawing_from
+from colonnade.core.task import Task, infer_kind
+from colonnade.data.blocks import Block
+from colonnade.data.prepare import Preparation
+from colonnade.data.splits import split_samples
+from colonnade.fabrics import SimulatedSpec
+from colonnade.models import (
+    CategoricalEmbedding,
+    EncoderSpec,
+    MLPSpec,
+    embedded_width,
+    is_deterministic,
+)
+from colonnade.run.sources import Sources
+from colonnade.run.spec import RunSpec
+
+__all__ = ["Blueprint", "TrainingData", "prepare_data"]
+
+MakeVault = Callable[[str], Vault]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingData:
+    """Prepared features and labels by part."""
+
+    features: Mapping[str, Mapping[str, Tensor]]
+    labels: Mapping[str, np.ndarray[Any, Any]]
+
+
+# For a federation that only predicts.
+NO_DATA = TrainingData(features={}, labels={})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blueprint:
+    """Everything but data and weights that is needed to build the federation again."""
+
+    spec: RunSpec
+    label_holder: str
+    label_name: str
+    task: Task
+    preparations: Mapping[str, Preparation]
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Who has a block that this method uses, by name."""
+        return tuple(sorted(self.preparations))
+
+    @property
+    def participants(self) -> tuple[str, ...]:
+        """Who computes: the owners, or the label holder with everybody's columns."""
+        return (self.label_holder,) if self.spec.method.pools_blocks else self.owners
+
+    def features(self, blocks: Mapping[str, Block]) -> dict[str, Tensor]:
+        """Prepared features of blocks whose rows are already in common order."""
+        dtype = getattr(torch, self.spec.dtype)
+        prepared = {
+            name: torch.as_tensor(self.preparations[name].apply(blocks[name]), dtype=dtype)
+            for name in self.owners
+        }
+        if not self.spec.method.pools_blocks:
+            return prepared
+        return {self.label_holder: torch.cat([item.flatten(1) for item in prepared.values()], 1)}
+
+    def build(
+        self,
+        data: TrainingData = NO_DATA,
+        *,
+        make_vault: MakeVault | None = None,
+    ) -> Federation:
+        """Make parties, label holder and fabric, with fresh weights from the seed."""
+        spec = self.spec
+        plans = self._plans(data)
+        parties = {}
+        for name in self.participants:
+            with drawing_from(derive_seed(spec.seed, "init", "party", name)):
+                encoder = self._encoder(name)
+            parts = {
+                part: Part(features=data.features[part][name], plan=plans[part])
+                for part in data.features
+            }
+            parties[name] = spec.method.party(
+                name=name,
+                encoder=encoder,
+                optimizer=spec.optimizer_of(name),
+                parts=parts,
+                seed=spec.seed,
+                deterministic=is_deterministic(encoder),
+                vault=make_vault(name) if make_vault else None,
+            )
+        holder = self._label_holder(data, plans)
+        local = frozenset({self.label_holder} & set(parties))
+        fabric = spec.fabric.build(parties, local=local, seed=spec.seed)
+        holder.clock = fabric
+        return Federation(spec.method, holder, fabric, spec.patience)
+
+    def _label_holder(self, data: TrainingData, plans: Mapping[str, BatchPlan]) -> LabelHolder:
+        spec = self.spec
+        dtype = getattr(torch, spec.dtype)
+        sizes = {name: self._encoder_spec(name).embedding for name in self.participants}
+        with drawing_from(derive_seed(spec.seed, "init", "fusion")):
+            fusion = spec.label_holder.fusion.build(sizes, self.task.num_outputs).to(dtype)
+        return LabelHolder(
+            name=self.label_holder,
+            task=self.task,
+            fusion=fusion,
+            optimizer=spec.label_holder.optimizer,
+            parts={
+                part: LabelPart(
+                    values=values, targets=self.task.encode(values, dtype), plan=plans[part]
+                )
+                for part, values in data.labels.items()
+            },
+            seed=spec.seed,
+            deterministic=is_deterministic(fusion),
+        )
+
+    def plan(self, num_samples: int, *, shuffle: bool = False) -> BatchPlan:
+        """Batches over a part; only training is shuffled."""
+        size = self.spec.data.batch_size if shuffle else max(1024, self.spec.data.batch_size)
+        seed = derive_seed(self.spec.seed, "batches")
+        return BatchPlan(num_samples, size, seed=seed, shuffle=shuffle)
+
+    def _plans(self, data: TrainingData) -> dict[str, BatchPlan]:
+        return {
+            part: self.plan(len(values), shuffle=part == "train")
+            for part, values in data.labels.items()
+        }
+
+    def _encoder(self, name: str) -> nn.Module:
+        dtype = getattr(torch, self.spec.dtype)
+        encoder_spec = self._encoder_spec(name)
+        if self.spec.method.pools_blocks:
+            width = sum(int(np.prod(item.shape)) for item in self.preparations.values())
+            return encoder_spec.build((width,)).to(dtype)
+        preparation = self.preparations[name]
+        try:
+            if not preparation.cardinalities:
+                return encoder_spec.build(preparation.shape).to(dtype)
+            numeric, cardinalities = preparation.num_numeric, preparation.cardinalities
+            inner = encoder_spec.build((embedded_width(numeric, cardinalities),))
+            return CategoricalEmbedding(inner, numeric, cardinalities).to(dtype)
+        except ConfigError as error:
+            raise ConfigError(f"party.{name}.encoder: {error}") from error
+
+    def _encoder_spec(self, name: str) -> EncoderSpec:
+        if self.spec.method.pools_blocks:
+            return _pooled_encoder([self.spec.encoder_of(owner) for owner in self.owners])
+        return self.spec.encoder_of(name)
+
+
+def _pooled_encoder(specs: list[EncoderSpec]) -> EncoderSpec:
+    """One network with as many neurons per layer as all of them together (thesis 5.4.3)."""
+    layers = [item for item in specs if isinstance(item, MLPSpec)]
+    if len(layers) < len(specs) or len({len(item.hidden) for item in layers}) > 1:
+        raise ConfigError(
+            "method.name: 'centralized' adds up MLP encoders layer by layer; give every party an "
+            "mlp encoder of the same depth"
+        )
+    return replace(
+        layers[0],
+        hidden=tuple(map(sum, zip(*(item.hidden for item in layers), strict=True))),
+        embedding=sum(item.embedding for item in layers),
+    )
+
+
+def prepare_data(spec: RunSpec, sources: Sources) -> tuple[Blueprint, TrainingData]:
+    """Align by id, split, and fit what each side fits on the training part."""
+    _check_names(spec, sources)
+    names = tuple(sorted(sources.blocks))
+    pools = spec.method.pools_blocks
+    owners = names if pools else spec.method.participants(names, sources.label_holder)
+    blocks = {name: sources.blocks[name] for name in owners}
+    alignment = align_plainly({name: item.ids for name, item in blocks.items()}, sources.labels.ids)
+    values = sources.labels.values[alignment.label_rows]
+    samples = split_samples(
+        alignment.num_samples,
+        spec.data.split,
+        seed=spec.seed,
+        test=_official_test(sources, alignment),
+    )
+    train = samples["train"]
+    kind = spec.label_holder.task or sources.kind or infer_kind(values)
+    task = Task.fit(kind, values[train], loss=spec.label_holder.loss)
+    aligned = {name: block.take(alignment.rows[name]) for name, block in blocks.items()}
+    preparations = {}
+    for name, block in aligned.items():
+        preparations[name] = Preparation.fit(block, train, spec.prepare_of(name))
+    blueprint = Blueprint(
+        spec=spec,
+        label_holder=sources.label_holder,
+        label_name=sources.labels.name,
+        task=task,
+        preparations=preparations,
+    )
+    features = blueprint.features(aligned)
+    data = TrainingData(
+        features={
+            part: {name: item[torch.from_numpy(numbers)] for name, item in features.items()}
+            for part, numbers in samples.items()
+        },
+        labels={part: values[numbers] for part, numbers in samples.items()},
+    )
+    return blueprint, data
+
+
+def _check_names(spec: RunSpec, sources: Sources) -> None:
+    names = list(sources.blocks)
+    for path, given in (
+        ("party", spec.party),
+        ("fabric.party", spec.fabric.party if isinstance(spec.fabric, SimulatedSpec) else {}),
+    ):
+        for name in given:
+            if name not in names:
+                raise ConfigError(f"{path}.{name}: there is no such party{nearest(name, names)}")
+
+
+def _official_test(sources: Sources, alignment: Alignment) -> np.ndarray[Any, Any] | None:
+    if sources.test_ids is None:
+        return None
+    ids = pd.Index(sources.labels.ids[alignment.label_rows])
+    return np.flatnonzero(ids.isin(sources.test_ids))

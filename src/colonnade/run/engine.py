@@ -1,0 +1,142 @@
+"""Runs a training: records, checkpoints, resumes, stops cleanly, summarises."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from colonnade.core.errors import ColonnadeError, ConfigError, Diverged
+from colonnade.core.federation import Event, Federation, LoopState
+from colonnade.run.assembly import Blueprint, TrainingData, prepare_data
+from colonnade.run.directory import RunDirectory, write_blueprint
+from colonnade.run.records import MemoryRecords, Records
+from colonnade.run.result import Result
+from colonnade.run.sources import Sources, load_sources
+from colonnade.run.spec import RunSpec, plain_spec
+from colonnade.run.storage import read_json
+from colonnade.run.summary import evaluation_line, progress_line, summarize
+
+__all__ = ["Watcher", "train"]
+
+
+class Watcher(Protocol):
+    """Somebody who looks on, such as a progress bar."""
+
+    def began(self, federation: Federation, done: int, total: int) -> None:
+        """Training starts, or goes on after ``done`` of ``total`` exchanges."""
+
+    def exchanged(self, event: Event) -> None:
+        """An exchange is done."""
+
+    def wants_to_stop(self) -> bool:
+        """Whether to stop after this exchange, keeping a checkpoint."""
+
+
+def train(
+    spec: RunSpec,
+    *,
+    sources: Sources | None = None,
+    directory: Path | None = None,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+) -> Result:
+    """Train as the settings say, in memory or in a run directory.
+
+    Data and settings are checked to the end before the directory is touched.
+    """
+    blueprint, data = prepare_data(spec, sources or load_sources(spec))
+    blueprint.build(data)  # finds what is wrong with networks and optimizers
+    if directory is None:
+        records = MemoryRecords()
+        federation = blueprint.build(data, make_vault=records.vault)
+        return _train(blueprint, data, federation, LoopState(), records, watcher)
+    run = RunDirectory(directory, resume=resume)
+    try:
+        federation = blueprint.build(data, make_vault=run.vault)
+        loop = LoopState()
+        if resume:
+            _refuse_other_settings(spec, directory)
+            loop = run.resume(federation)
+            run.log(f"resumed after exchange {loop.exchange}")
+        write_blueprint(directory, blueprint)
+        return _train(blueprint, data, federation, loop, run, watcher)
+    except ColonnadeError as error:
+        run.log(f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        run.close()
+
+
+def _train(
+    blueprint: Blueprint,
+    data: TrainingData,
+    federation: Federation,
+    loop: LoopState,
+    records: Records,
+    watcher: Watcher | None,
+) -> Result:
+    began = time.monotonic()
+    spec = blueprint.spec
+    keeps_best = spec.stop.patience is not None
+    checkpoint_every = spec.record.checkpoint_every or federation.exchanges_per_epoch
+    if loop.stopped_by in ("length", "interrupted"):
+        loop.stopped_by = ""  # the settings may now ask for more
+    records.log(f"{spec.method.info.name} with {', '.join(blueprint.participants)}")
+    if watcher is not None:
+        watcher.began(federation, loop.exchange, federation.num_exchanges(spec.stop))
+    try:
+        for event in federation.train(spec.stop, loop):
+            if event.metrics is not None or event.exchange % spec.record.log_every == 0:
+                records.record(progress_line(federation, event, loop))
+            if event.metrics is not None:
+                records.record(evaluation_line(event, loop))
+            if (event.is_best and keeps_best) or (
+                records.is_lasting and event.exchange % checkpoint_every == 0
+            ):
+                records.checkpoint(federation, loop)
+            if watcher is not None:
+                watcher.exchanged(event)
+                if watcher.wants_to_stop():
+                    loop.stopped_by = "interrupted"
+    except Diverged:
+        loop.stopped_by = "diverged"
+        records.summarize(summarize(blueprint, federation, loop, {}, time.monotonic() - began))
+        raise
+    if records.is_lasting:
+        records.checkpoint(federation, loop)
+    ended = loop.stopped_by != "interrupted"
+    if keeps_best and ended and loop.best_exchange not in (0, loop.exchange):
+        records.end_with(federation, loop.best_exchange)
+    held_out = [part for part in ("validation", "test") if part in data.labels]
+    quality = {part: federation.evaluate(part) for part in held_out}
+    summary = summarize(blueprint, federation, loop, quality, time.monotonic() - began)
+    records.summarize(summary)
+    records.log(f"stopped by {loop.stopped_by} after exchange {loop.exchange}")
+    return Result(blueprint=blueprint, federation=federation, summary=summary)
+
+
+def _refuse_other_settings(spec: RunSpec, directory: Path) -> None:
+    """A resumed run may be given more time, nothing else."""
+    before, now = read_json(directory / "config.json"), plain_spec(spec)
+    for free in ("stop", "record"):
+        before.pop(free, None)
+        now.pop(free, None)
+    changed = _first_difference(before, now)
+    if changed:
+        raise ConfigError(
+            f"{changed}: differs from the run in {directory}; resume with the same settings "
+            "(stop and record may change), or start another run"
+        )
+
+
+def _first_difference(left: Any, right: Any, path: str = "") -> str:
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        for key in sorted({*left, *right}):
+            inner = f"{path}.{key}" if path else str(key)
+            found = _first_difference(left.get(key), right.get(key), inner)
+            if found:
+                return found
+        return ""
+    return "" if left == right else path

@@ -1,0 +1,71 @@
+"""What a run records of itself while it goes, in memory or in a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from colonnade.core.federation import Federation, LoopState
+from colonnade.core.party import Vault
+from colonnade.run.storage import MemoryVault
+
+__all__ = ["MemoryRecords", "Records"]
+
+
+class Records(Protocol):
+    """Where metrics and checkpoints go."""
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether a checkpoint outlives the process, so that it is worth keeping regularly."""
+
+    def vault(self, party: str) -> Vault:
+        """A party's own place for checkpoints."""
+
+    def log(self, message: str) -> None:
+        """Note what happened, for whoever looks later."""
+
+    def record(self, line: Mapping[str, Any]) -> None:
+        """Note a measurement, at once."""
+
+    def checkpoint(self, federation: Federation, loop: LoopState) -> None:
+        """Keep everybody's state."""
+
+    def end_with(self, federation: Federation, exchange: int) -> None:
+        """Make an earlier exchange's weights those that the run ends with."""
+
+    def summarize(self, summary: Mapping[str, Any]) -> None:
+        """Note how the run ended."""
+
+
+class MemoryRecords:
+    """Records of a run without a directory."""
+
+    is_lasting = False
+
+    def __init__(self) -> None:
+        self._holder = MemoryVault()
+
+    def vault(self, party: str) -> Vault:
+        """A party's checkpoints, in memory."""
+        return MemoryVault()
+
+    def log(self, message: str) -> None:
+        """Nothing: whoever started the run sees what it raises."""
+
+    def record(self, line: Mapping[str, Any]) -> None:
+        """Nothing: nobody could read it."""
+
+    def checkpoint(self, federation: Federation, loop: LoopState) -> None:
+        """Keep everybody's weights."""
+        tag, best = str(loop.exchange), str(loop.best_exchange)
+        federation.fabric.run(federation.fabric.keep(tag, best))
+        self._holder.keep(tag, federation.holder.state(), best=best)
+
+    def end_with(self, federation: Federation, exchange: int) -> None:
+        """Go back to those weights."""
+        federation.holder.restore(self._holder.fetch(str(exchange)))
+        federation.fabric.run(federation.fabric.fetch(str(exchange)))
+
+    def summarize(self, summary: Mapping[str, Any]) -> None:
+        """Nothing: the result has it."""

@@ -1,0 +1,180 @@
+"""Result: a trained federation that predicts, evaluates, is saved and loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from torch import Tensor
+
+from colonnade.core.errors import ConfigError, DataError, MissingBlock, StorageError
+from colonnade.core.federation import Federation
+from colonnade.core.party import Part
+from colonnade.data.blocks import Block, Labels, as_ids, make_block
+from colonnade.run.assembly import Blueprint
+from colonnade.run.directory import (
+    local_parties,
+    party_directory,
+    read_blueprint,
+    restore_model,
+    write_blueprint,
+    write_model,
+)
+from colonnade.run.storage import DirectoryVault, read_json, write_json
+
+__all__ = ["Result"]
+
+_NEW = "new"
+
+
+class Result:
+    """What training gave: predictions for new samples, quality on held-out ones.
+
+    Blocks are given by party, as Blocks or as tables with sample ids as index.
+    """
+
+    def __init__(
+        self, *, blueprint: Blueprint, federation: Federation, summary: Mapping[str, Any]
+    ) -> None:
+        self.summary = dict(summary)
+        self._blueprint = blueprint
+        self._federation = federation
+
+    def __repr__(self) -> str:
+        quality = self.summary.get("quality", {})
+        name = self._blueprint.task.quality_name
+        part = "test" if "test" in quality else "validation"
+        reached = f", {part} {name} {quality[part][name]:.3f}" if part in quality else ""
+        return f"Result({self._blueprint.spec.method.info.name}{reached})"
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Whose blocks a prediction needs."""
+        return self._blueprint.owners
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """The classes, in the order of ``predict_proba``'s columns; empty for regression."""
+        return self._blueprint.task.classes
+
+    def predict(self, blocks: Mapping[str, Block | pd.DataFrame]) -> pd.Series[Any]:
+        """The predicted label of every sample, by sample id."""
+        ids, outputs = self._outputs(blocks)
+        name = self._blueprint.label_name
+        return pd.Series(self._blueprint.task.decide(outputs), index=ids, name=name)
+
+    def predict_proba(self, blocks: Mapping[str, Block | pd.DataFrame]) -> pd.DataFrame:
+        """The probability of each class for every sample, by sample id."""
+        ids, outputs = self._outputs(blocks)
+        scores = self._blueprint.task.probabilities(outputs)
+        return pd.DataFrame(scores, index=ids, columns=list(self.classes))
+
+    def evaluate(
+        self,
+        blocks: Mapping[str, Block | pd.DataFrame] | None = None,
+        labels: pd.Series[Any] | Labels | None = None,
+        *,
+        part: str = "test",
+    ) -> dict[str, float]:
+        """Loss and metrics on new labelled samples, or on a held-out part of the training data."""
+        if blocks is None:
+            parts = sorted(self._federation.holder.parts)
+            if part not in parts:
+                raise DataError(
+                    f"no part '{part}' here: "
+                    + (f"there are {parts}" if parts else "a loaded result has no data")
+                    + "; pass blocks and labels to evaluate on other samples"
+                )
+            return self._federation.evaluate(part)
+        if labels is None:
+            raise ConfigError("labels: missing; evaluation needs the true labels of the blocks")
+        ids, outputs = self._outputs(blocks)
+        known = _by_id(labels)
+        absent = int((~ids.isin(known.index)).sum())
+        if absent:
+            raise DataError(f"labels: missing for {absent} of {len(ids)} samples")
+        values = known.loc[ids].to_numpy()
+        task = self._blueprint.task
+        loss = task.loss(outputs, task.encode(values, outputs.dtype)).item()
+        return {"loss": loss, **task.measure(outputs, values)}
+
+    def save(self, directory: str | Path) -> Path:
+        """Write the model to a new directory: each party's weights in its own files."""
+        root = Path(directory)
+        if (root / "config.json").exists():
+            raise StorageError(f"{root}: holds a run or a model already; choose another directory")
+        write_blueprint(root, self._blueprint)
+        write_model(root, self._federation)
+        write_json(root / "summary.json", self.summary)
+        return root
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Result:
+        """Read a model that was saved, or that a run directory holds."""
+        root = Path(directory)
+        blueprint = read_blueprint(root)
+        if not (root / "checkpoint.json").exists():
+            raise StorageError(f"{root}: holds no checkpoint yet; let the run go on first")
+        federation = blueprint.build(
+            make_vault=lambda name: DirectoryVault(party_directory(root, name))
+        )
+        restore_model(root, federation)
+        summary = root / "summary.json"
+        return cls(
+            blueprint=blueprint,
+            federation=federation,
+            summary=read_json(summary) if summary.exists() else {},
+        )
+
+    def _outputs(self, blocks: Mapping[str, Block | pd.DataFrame]) -> tuple[pd.Index[Any], Tensor]:
+        """Sample ids in the first block's order, and the network's outputs for them."""
+        aligned, ids = self._aligned(blocks)
+        features = self._blueprint.features(aligned)
+        plan = self._blueprint.plan(len(ids))
+        parties = local_parties(self._federation)
+        for name, item in features.items():
+            parties[name].parts[_NEW] = Part(features=item, plan=plan)
+        try:
+            return ids, self._federation.outputs(_NEW, plan.num_batches)
+        finally:
+            for party in parties.values():
+                party.parts.pop(_NEW, None)
+
+    def _aligned(
+        self, blocks: Mapping[str, Block | pd.DataFrame]
+    ) -> tuple[dict[str, Block], pd.Index[Any]]:
+        """The blocks with their rows in one order; every sample must be in every block."""
+        absent = [name for name in self.parties if name not in blocks]
+        if absent:
+            raise MissingBlock(
+                f"no block of {absent}; method '{self._blueprint.spec.method.info.name}' needs "
+                f"those of {list(self.parties)}"
+            )
+        own = {
+            name: item if isinstance(item, Block) else make_block(name, item)
+            for name, item in blocks.items()
+            if name in self.parties
+        }
+        ids = pd.Index(next(iter(own.values())).ids)
+        for block in own.values():
+            ids = ids.union(pd.Index(block.ids), sort=False)
+        rows = {name: pd.Index(block.ids).get_indexer(ids) for name, block in own.items()}
+        lacking = {name: int((item < 0).sum()) for name, item in rows.items()}
+        if any(lacking.values()):
+            counts = ", ".join(
+                f"'{name}' lacks {count}" for name, count in lacking.items() if count
+            )
+            raise MissingBlock(
+                f"of {len(ids)} samples, party {counts}; method "
+                f"'{self._blueprint.spec.method.info.name}' needs every block of a sample: leave "
+                "those samples out"
+            )
+        return {name: block.take(rows[name]) for name, block in own.items()}, ids
+
+
+def _by_id(labels: pd.Series[Any] | Labels) -> pd.Series[Any]:
+    if isinstance(labels, Labels):
+        return pd.Series(labels.values, index=pd.Index(labels.ids))
+    return pd.Series(labels.to_numpy(), index=pd.Index(as_ids(labels.index, "labels")))

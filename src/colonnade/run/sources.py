@@ -1,0 +1,132 @@
+"""Where a run's blocks and labels come from: a named data set, or one file per party."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from colonnade.core.config import nearest
+from colonnade.core.errors import ConfigError, DataError
+from colonnade.core.task import TaskKind
+from colonnade.data.blocks import Block, Labels, read_block, read_labels
+from colonnade.data.datasets import load_dataset
+from colonnade.run.spec import RunSpec
+
+__all__ = ["Sources", "load_sources"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """Blocks by party, labels, and who holds them."""
+
+    blocks: Mapping[str, Block]
+    labels: Labels
+    label_holder: str
+    kind: TaskKind | None = None
+    test_ids: np.ndarray[Any, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.blocks:
+            raise ConfigError("party: no party has a block; give at least one")
+        own = self.blocks.get(self.label_holder)
+        for name, block in self.blocks.items():
+            if self.labels.name in block.columns:
+                raise DataError(
+                    f"party '{name}': column '{self.labels.name}' is the label; leave it out of "
+                    f"party.{name}.columns"
+                )
+        if own is not None and isinstance(own.values, pd.DataFrame):
+            self._refuse_copies(own)
+
+    def _refuse_copies(self, own: Block) -> None:
+        """A column equal to the label under another name gives the answer away."""
+        assert isinstance(own.values, pd.DataFrame)
+        rows = pd.Index(own.ids).get_indexer(pd.Index(self.labels.ids))
+        known = rows >= 0
+        truth = self.labels.values[known].astype(str)
+        for name in own.values.columns if known.any() else ():
+            column = own.values[name].to_numpy()[rows[known]].astype(str)
+            if np.array_equal(column, truth) and len(np.unique(truth)) > 1:
+                raise DataError(
+                    f"party '{own.owner}': column '{name}' equals the label '{self.labels.name}' "
+                    "on every sample; leave it out"
+                )
+
+
+def load_sources(spec: RunSpec) -> Sources:
+    """Read everything that the settings name; no training has started yet."""
+    return _from_dataset(spec) if spec.data.dataset is not None else _from_files(spec)
+
+
+def _from_dataset(spec: RunSpec) -> Sources:
+    holder = spec.label_holder
+    for key in ("file", "id", "label"):
+        if getattr(holder, key) is not None:
+            raise ConfigError(
+                f"label_holder.{key}: data.dataset '{spec.data.dataset}' brings its own labels; "
+                "leave one of the two out"
+            )
+    assert spec.data.dataset is not None
+    dataset = load_dataset(spec.data.dataset, num_parties=spec.data.num_parties)
+    blocks = dict(dataset.blocks)
+    for name, party in spec.party.items():
+        if name not in blocks:
+            hint = nearest(name, list(blocks))
+            raise ConfigError(f"party.{name}: data set '{dataset.name}' has no such party{hint}")
+        if party.file is not None or party.id is not None:
+            raise ConfigError(f"party.{name}.file: data set '{dataset.name}' brings its own blocks")
+        if party.columns is not None:
+            blocks[name] = _only_columns(blocks[name], party.columns)
+    return Sources(
+        blocks=blocks,
+        labels=dataset.labels,
+        label_holder=holder.name or dataset.label_holder,
+        kind=holder.task or dataset.task,
+        test_ids=dataset.test_ids,
+    )
+
+
+def _only_columns(block: Block, columns: tuple[str, ...]) -> Block:
+    absent = [name for name in columns if name not in block.columns]
+    if absent or not isinstance(block.values, pd.DataFrame):
+        raise ConfigError(
+            f"party.{block.owner}.columns: no column {absent or list(columns)}; "
+            f"it has {list(block.columns)}"
+        )
+    return Block(owner=block.owner, ids=block.ids, values=block.values[list(columns)])
+
+
+def _from_files(spec: RunSpec) -> Sources:
+    holder = spec.label_holder
+    if not spec.party:
+        raise ConfigError("data.dataset: missing; name a data set, or give every party a file")
+    if holder.name is None:
+        raise ConfigError("label_holder.name: missing; say who has the labels")
+    own = spec.party.get(holder.name)
+    file = holder.file or (own.file if own else None)
+    id_column = holder.id or (own.id if own else None)
+    if file is None or id_column is None or holder.label is None:
+        key = "file" if file is None else "id" if id_column is None else "label"
+        raise ConfigError(f"label_holder.{key}: missing; say where the labels are")
+    blocks = {}
+    for name, party in spec.party.items():
+        if party.file is None or party.id is None:
+            key = "file" if party.file is None else "id"
+            raise ConfigError(f"party.{name}.{key}: missing; it has no default")
+        block = read_block(name, party.file, id_column=party.id, columns=party.columns)
+        if party.columns is None and party.file == file and holder.label in block.columns:
+            # The label holder's own file has the label in it: not a feature unless asked for.
+            assert isinstance(block.values, pd.DataFrame)
+            values = block.values.drop(columns=[holder.label])
+            block = Block(owner=name, ids=block.ids, values=values)
+        blocks[name] = block
+    return Sources(
+        blocks=blocks,
+        labels=read_labels(file, id_column=id_column, column=holder.label),
+        label_holder=holder.name,
+        kind=holder.task,
+    )

@@ -1,0 +1,185 @@
+"""A run's settings: what a TOML file says, as frozen dataclasses, checked before the start."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from colonnade.core.config import Choice, dump, parse
+from colonnade.core.errors import ConfigError
+from colonnade.core.federation import Stop
+from colonnade.core.method import Method
+from colonnade.core.optimizers import OptimizerSpec
+from colonnade.core.parties import Patience
+from colonnade.core.task import TaskKind
+from colonnade.data.prepare import PrepareSpec
+from colonnade.data.splits import SplitSpec
+from colonnade.fabrics import FABRICS, FabricSpec, InProcessSpec
+from colonnade.fabrics.durations import DURATIONS, Duration
+from colonnade.methods import METHODS
+from colonnade.methods.splitnn import SplitNN
+from colonnade.models import ENCODERS, FUSIONS, EncoderSpec, FusionSpec, MLPFusionSpec, MLPSpec
+
+__all__ = [
+    "CHOICES",
+    "DataSpec",
+    "DefaultsSpec",
+    "LabelHolderSpec",
+    "PartySpec",
+    "RecordSpec",
+    "RunSpec",
+    "parse_spec",
+    "plain_spec",
+    "read_spec",
+]
+
+CHOICES: Mapping[type, Choice] = {
+    Method: Choice(tag="name", options=METHODS),
+    FabricSpec: Choice(tag="name", options=FABRICS),
+    EncoderSpec: Choice(tag="kind", options=ENCODERS),
+    FusionSpec: Choice(tag="kind", options=FUSIONS),
+    Duration: DURATIONS,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSpec:
+    """A named data set (or none: then every party names its file), split and batches."""
+
+    dataset: str | None = None
+    num_parties: int | None = None
+    split: SplitSpec = field(default_factory=SplitSpec)
+    batch_size: int = 64
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size: must be at least 1, got {self.batch_size}")
+        if self.num_parties is not None and self.dataset is None:
+            raise ConfigError("num_parties: splits a named data set; set dataset too")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelHolderSpec:
+    """Who has the labels, where they are, and the fusion model."""
+
+    name: str | None = None
+    file: Path | None = None
+    id: str | None = None
+    label: str | None = None
+    task: TaskKind | None = None
+    loss: str | None = None
+    fusion: FusionSpec = field(default_factory=MLPFusionSpec)
+    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartySpec:
+    """One party: its file, its columns, its network; what is not given comes from defaults."""
+
+    file: Path | None = None
+    id: str | None = None
+    columns: tuple[str, ...] | None = None
+    prepare: PrepareSpec | None = None
+    encoder: EncoderSpec | None = None
+    optimizer: OptimizerSpec | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefaultsSpec:
+    """What a party has that does not say otherwise."""
+
+    prepare: PrepareSpec = field(default_factory=PrepareSpec)
+    encoder: EncoderSpec = field(default_factory=MLPSpec)
+    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordSpec:
+    """How often to write metrics and checkpoints, in exchanges; once per epoch if not given."""
+
+    log_every: int = 10
+    checkpoint_every: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("log_every", "checkpoint_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}: must be at least 1, got {value}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """Everything that decides how a run goes."""
+
+    method: Method = field(default_factory=SplitNN)
+    data: DataSpec = field(default_factory=DataSpec)
+    label_holder: LabelHolderSpec = field(default_factory=LabelHolderSpec)
+    party: Mapping[str, PartySpec] = field(default_factory=dict)
+    defaults: DefaultsSpec = field(default_factory=DefaultsSpec)
+    fabric: FabricSpec = field(default_factory=InProcessSpec)
+    stop: Stop = field(default_factory=lambda: Stop(epochs=20))
+    patience: Patience = field(default_factory=Patience)
+    record: RecordSpec = field(default_factory=RecordSpec)
+    dtype: Literal["float32", "float64"] = "float32"
+    seed: int = 0
+
+    def prepare_of(self, party: str) -> PrepareSpec:
+        """How a party prepares its columns."""
+        own = self.party.get(party, _NOTHING_OWN).prepare
+        return self.defaults.prepare if own is None else own
+
+    def encoder_of(self, party: str) -> EncoderSpec:
+        """A party's network."""
+        own = self.party.get(party, _NOTHING_OWN).encoder
+        return self.defaults.encoder if own is None else own
+
+    def optimizer_of(self, party: str) -> OptimizerSpec:
+        """A party's optimizer."""
+        own = self.party.get(party, _NOTHING_OWN).optimizer
+        return self.defaults.optimizer if own is None else own
+
+
+_NOTHING_OWN = PartySpec()
+
+
+def parse_spec(values: Mapping[str, Any]) -> RunSpec:
+    """Settings from a plain mapping; every mistake is named by its path."""
+    return parse(RunSpec, values, choices=CHOICES)
+
+
+def plain_spec(spec: RunSpec) -> dict[str, Any]:
+    """Settings as JSON's types; ``parse_spec`` takes them back."""
+    plain: dict[str, Any] = dump(spec, choices=CHOICES)
+    return plain
+
+
+def read_spec(path: Path) -> RunSpec:
+    """Settings from a TOML file, or from a run's own config.json.
+
+    File names in it are relative to it.
+    """
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file; give the path of a run's TOML file")
+    text = path.read_text(encoding="utf-8")
+    try:
+        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+        raise ConfigError(f"{path}: not readable: {error}") from error
+    try:
+        spec = parse_spec(values)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return _with_absolute_files(spec, path.parent)
+
+
+def _with_absolute_files(spec: RunSpec, base: Path) -> RunSpec:
+    def absolute(file: Path | None) -> Path | None:
+        return None if file is None else (base / file).resolve()
+
+    holder = replace(spec.label_holder, file=absolute(spec.label_holder.file))
+    party = {name: replace(item, file=absolute(item.file)) for name, item in spec.party.items()}
+    return replace(spec, label_holder=holder, party=party)

@@ -1,0 +1,108 @@
+"""What a run says of itself: lines while it goes, a summary at the end."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from colonnade.core.config import dump
+from colonnade.core.federation import Event, Federation, LoopState
+from colonnade.core.parties import Parties
+from colonnade.run.assembly import Blueprint
+from colonnade.run.spec import CHOICES
+
+__all__ = ["evaluation_line", "progress_line", "revision", "summarize"]
+
+
+@cache
+def revision() -> str:
+    """The revision of Colonnade that runs: of its checkout, or the installed version.
+
+    ``-changed`` marks a checkout with uncommitted changes.
+    """
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return version("colonnade")
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty=-changed", "--abbrev=10", "--exclude=*"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return version("colonnade")
+    return described.stdout.strip()
+
+
+def progress_line(federation: Federation, event: Event, loop: LoopState) -> dict[str, Any]:
+    """One line for metrics.jsonl: how far, how good, what it cost so far."""
+    traffic = federation.fabric.meter.parties
+    return {
+        "kind": "exchange",
+        "exchange": event.exchange,
+        "loss": event.loss,
+        "elapsed": loop.elapsed,
+        "bytes_up": {name: item.bytes_up for name, item in traffic.items()},
+        "bytes_down": {name: item.bytes_down for name, item in traffic.items()},
+        "computing": {name: item.seconds_computing for name, item in traffic.items()},
+    }
+
+
+def evaluation_line(event: Event, loop: LoopState) -> dict[str, Any]:
+    """One line for metrics.jsonl: quality on the validation part."""
+    return {
+        "kind": "evaluation",
+        "exchange": event.exchange,
+        "part": "validation",
+        "elapsed": loop.elapsed,
+        "metrics": dict(event.metrics or {}),
+    }
+
+
+def summarize(
+    blueprint: Blueprint,
+    federation: Federation,
+    loop: LoopState,
+    quality: Mapping[str, Mapping[str, float]],
+    seconds: float,
+) -> dict[str, Any]:
+    """How a run ended: what it reached and what that cost."""
+    spec = blueprint.spec
+    traffic = federation.fabric.meter.parties
+    aside = Parties(federation.fabric.aside())
+    local_steps: dict[str, int] = federation.fabric.run(aside.ask("local_steps"))
+    computing = {name: item.seconds_computing for name, item in traffic.items()}
+    return {
+        "method": spec.method.info.name,
+        "task": blueprint.task.kind,
+        "quality_name": blueprint.task.quality_name,
+        "quality": {part: dict(metrics) for part, metrics in quality.items()},
+        "stopped_by": loop.stopped_by,
+        "exchanges": loop.exchange,
+        "best_exchange": loop.best_exchange,
+        "epochs": loop.exchange / federation.exchanges_per_epoch,
+        "parties": list(blueprint.participants),
+        "label_holder": blueprint.label_holder,
+        "num_samples": {part: len(item.values) for part, item in federation.holder.parts.items()},
+        "local_steps": local_steps,
+        "bytes_up": {name: item.bytes_up for name, item in traffic.items()},
+        "bytes_down": {name: item.bytes_down for name, item in traffic.items()},
+        "fabric": dump(spec.fabric, choices=CHOICES)["name"],
+        "seconds": seconds,
+        "elapsed_seconds": loop.elapsed,
+        "seconds_computing": computing,
+        "seconds_waiting": {
+            name: max(0.0, loop.elapsed - item) for name, item in computing.items()
+        },
+        # No protection exists yet: every embedding left as it was.
+        "privacy": dict.fromkeys(blueprint.participants),
+        "seed": spec.seed,
+        "revision": revision(),
+        "version": version("colonnade"),
+    }

@@ -1,0 +1,315 @@
+"""Simulated time against values worked out by hand; every sum is in a comment.
+
+Unless a test says otherwise: an encoding takes 2 ticks, a local step 3, a message 5 on its way, and
+bandwidth is unlimited.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from colonnade.core.errors import ConfigError, Deadlock, NoAnswer
+from colonnade.core.messages import Batch
+from colonnade.core.parties import Arrival, Parties, Patience
+from colonnade.fabrics.durations import Constant, Duration, Exponential, Stopwatch, Trace, Uniform
+from colonnade.fabrics.simulated import Profile, Simulated
+from federations import make_federation, mlp, train
+from probes import ProbeParty
+
+
+def profile(
+    encode: int = 2,
+    step: int = 3,
+    latency: int | Duration = 5,
+    bandwidth: int | None = None,
+) -> Profile:
+    return Profile(
+        encode=Constant(value=encode),
+        step=Constant(value=step),
+        latency=Constant(value=latency) if isinstance(latency, int) else latency,
+        bandwidth=bandwidth,
+    )
+
+
+def makespan(num_exchanges: int, **settings: object) -> int:
+    """The tick at which the label holder is done with this many exchanges of SplitNN."""
+    settings = {"default_profile": profile(), "num_parties": 1} | settings
+    federation = make_federation(fabric="simulated", **settings)
+    train(federation, num_exchanges)
+    return federation.fabric.now()
+
+
+def probes(*names: str, **profiles: Profile) -> tuple[Simulated, Parties]:
+    """Parties with the verbs of ProbeParty on a simulated clock."""
+    fabric = Simulated(
+        {name: ProbeParty(name=name) for name in names}, profiles=profiles, default=profile()
+    )
+    return fabric, Parties(fabric)
+
+
+class TestSplitNN:
+    def test_first_exchange_is_one_round_trip_and_one_encoding(self) -> None:
+        # 5 down + 2 encode + 5 up
+        assert makespan(1) == 12
+
+    @pytest.mark.parametrize("num_exchanges", [1, 2, 3, 10])
+    def test_every_further_exchange_is_one_round_trip_one_step_and_one_encoding(
+        self, num_exchanges: int
+    ) -> None:
+        # The gradient and the next ask travel together: 5 down + 3 step + 2 encode + 5 up = 15.
+        assert makespan(num_exchanges) == 12 + 15 * (num_exchanges - 1)
+
+    def test_parties_work_at_the_same_time(self) -> None:
+        assert makespan(4, num_parties=6) == makespan(4, num_parties=1)
+
+    def test_party_with_the_slow_link_dominates(self) -> None:
+        # First 50 + 2 + 50 = 102, then 50 + 3 + 2 + 50 = 105 each.
+        slow = {"p1": profile(latency=50)}
+        assert makespan(3, num_parties=3, profiles=slow) == 102 + 2 * 105
+
+    def test_party_with_slow_steps_dominates_once_there_are_steps(self) -> None:
+        # p0: first 10 + 2 + 10 = 22, then 10 + 3 + 2 + 10 = 25.
+        # p1: first  5 + 2 +  5 = 12, then  5 + 30 + 2 + 5 = 42.
+        # The label holder waits for the slower of the two each time: 22, then 42.
+        profiles = {"p0": profile(latency=10), "p1": profile(step=30)}
+        assert makespan(1, num_parties=2, profiles=profiles) == 22
+        assert makespan(4, num_parties=2, profiles=profiles) == 22 + 3 * 42
+
+    def test_update_of_the_label_holder_takes_its_time(self) -> None:
+        # 12 + 7, then 15 + 7 each.
+        assert makespan(1, fuse=Constant(value=7)) == 19
+        assert makespan(3, fuse=Constant(value=7)) == 19 + 2 * 22
+
+    def test_bandwidth_counts_the_bytes_of_every_message(self) -> None:
+        # 8 rows x 4 floats x 4 bytes = 128 bytes for an embedding or a gradient; a batch is 8.
+        # 16 bytes per tick.
+        # First: ask 8 bytes = 1 tick, + 5 -> at 6; encode -> 8; 128 bytes = 8 ticks -> 16,
+        # + 5 = 21.
+        # Then, from 0 = when the last reply came: the gradient with its batch is 136 bytes =
+        # 9 ticks, + 5 -> at 14; step -> 17. The ask is behind it in the lane: 9 + 1 = 10, + 5 -> at
+        # 15, but the party is busy until 17; encode -> 19; 8 ticks -> 27, + 5 = 32.
+        settings = {
+            "default_profile": profile(bandwidth=16),
+            "encoder": mlp(embedding=4),
+            "num_samples": 24,
+            "batch_size": 8,
+        }
+        assert makespan(1, **settings) == 21
+        assert makespan(4, **settings) == 21 + 3 * 32
+
+    def test_gradient_holds_up_the_ask_behind_it_on_a_thin_link(self) -> None:
+        # 1 byte per tick, no latency, no work.
+        # First: 8 down + 128 up = 136. Then 136 + 8 down, 128 up = 272.
+        thin = profile(encode=0, step=0, latency=0, bandwidth=1)
+        assert makespan(3, default_profile=thin) == 136 + 2 * 272
+
+    def test_own_block_of_the_label_holder_has_no_link(self) -> None:
+        # First 2 encode, then 3 step + 2 encode: neither latency nor bandwidth count.
+        far = {"holder": profile(latency=1000, bandwidth=1)}
+        assert makespan(4, names=["holder"], profiles=far) == 2 + 3 * 5
+
+    def test_latency_is_drawn_for_every_message(self) -> None:
+        # Latencies 1, 10, 1, 10, ... in the order in which messages set out.
+        # Exchange 1: ask 1 -> at 1, encode -> 3, reply 10 -> 13.
+        # Exchange 2: gradient 1 -> 14, step -> 17; ask 10 -> 23, encode -> 25; reply 1 -> 26.
+        # Exchange 3: gradient 10 -> 36, step -> 39; ask 1 -> 27, but links deliver in order: 36,
+        # and the party is free at 39, encode -> 41; reply 10 -> 51.
+        trace = profile(latency=Trace(values=(1, 10)))
+        ticks = [makespan(number, default_profile=trace) for number in (1, 2, 3)]
+        assert ticks == [13, 26, 51]
+
+    def test_step_takes_one_tick_and_the_rest_nothing_by_default(self) -> None:
+        assert makespan(5, default_profile=None) == 4
+
+    def test_evaluation_takes_no_time(self) -> None:
+        assert makespan(6, num_validation=10) == makespan(6)
+
+    def test_time_computing_is_what_each_party_did(self) -> None:
+        federation = make_federation(
+            2,
+            fabric="simulated",
+            default_profile=profile(),
+            profiles={"p1": profile(encode=20, step=30)},
+        )
+        train(federation, 4)
+
+        computing = {
+            name: traffic.seconds_computing
+            for name, traffic in federation.fabric.meter.parties.items()
+        }
+        assert computing == pytest.approx({"p0": 4 * 0.005, "p1": 4 * 0.050})
+        # p1: 5 + 20 + 5 = 30 first, then 5 + 30 + 20 + 5 = 60.
+        assert federation.fabric.elapsed_seconds() == pytest.approx((30 + 3 * 60) / 1000)
+
+
+class TestDeadlines:
+    def test_reply_exactly_at_the_deadline_counts(self) -> None:
+        fabric, parties = probes("a")
+        # 5 down + 2 encode + 5 up = 12
+        answers = fabric.run(parties.ask("embed", Batch("train", 0), deadline=12))
+
+        assert answers.keys() == {"a"}
+        assert (fabric.now(), parties.num_dropped) == (12, 0)
+
+    def test_one_tick_later_does_not_and_is_dropped_when_it_comes(self) -> None:
+        fabric, parties = probes("a")
+        assert fabric.run(parties.ask("embed", Batch("train", 0), deadline=11)) == {}
+        assert (fabric.now(), parties.num_dropped) == (11, 0)
+
+        # Sent at 11: 16 there, 21 back; the late embedding comes at 12 and counts for nothing.
+        assert fabric.run(parties.ask("total")) == {"a": 0.0}
+        assert (fabric.now(), parties.num_dropped) == (21, 1)
+
+    def test_only_those_in_time_are_present(self) -> None:
+        fabric, parties = probes("a", "b", "c", b=profile(latency=6), c=profile(encode=1))
+        # a at 12, b at 6 + 2 + 6 = 14, c at 5 + 1 + 5 = 11
+        answers = fabric.run(parties.ask("embed", Batch("train", 0), deadline=13))
+
+        assert list(answers) == ["a", "c"]
+        assert fabric.now() == 13
+
+    def test_all_in_time_means_no_waiting_for_the_deadline(self) -> None:
+        fabric, parties = probes("a", "b")
+        fabric.run(parties.ask("embed", Batch("train", 0), deadline=100))
+        assert fabric.now() == 12
+
+    def test_ties_are_first_sent_first_served(self) -> None:
+        fabric, parties = probes("a", "b", "c")
+        for name in ("b", "c", "a"):
+            parties.start(name, "work", 0)
+
+        arrivals = [fabric.run(parties.arrival()) for _ in range(3)]
+
+        assert arrivals == [Arrival("b", 0, 10), Arrival("c", 0, 10), Arrival("a", 0, 10)]
+
+    def test_tie_of_calls_that_set_out_at_different_ticks(self) -> None:
+        fabric, parties = probes("a", "b", b=profile(latency=3))
+        parties.start("a", "work", 0)  # 5 + 5 = 10
+        assert fabric.run(parties.arrival(deadline=4)) is None
+        parties.start("b", "work", 0)  # 4 + 3 + 3 = 10
+
+        assert fabric.run(parties.arrival()) == Arrival("a", 0, 10)
+        assert fabric.run(parties.arrival()) == Arrival("b", 0, 10)
+
+    def test_arrivals_come_by_tick_not_by_order_of_sending(self) -> None:
+        fabric, parties = probes("a", "b")
+        parties.start("a", "work", 4)  # 5 + 4 x 3 + 5 = 22
+        parties.start("b", "work", 1)  # 5 + 3 + 5 = 13
+
+        assert fabric.run(parties.arrival(deadline=13)) == Arrival("b", 1, 13)
+        assert fabric.run(parties.arrival(deadline=21)) is None
+        assert fabric.run(parties.arrival(deadline=22)) == Arrival("a", 4, 22)
+
+    def test_nothing_in_flight_lets_time_pass_to_the_deadline(self) -> None:
+        fabric, parties = probes("a")
+        assert fabric.run(parties.arrival(deadline=40)) is None
+        assert fabric.now() == 40
+
+    def test_deadline_in_the_past_does_not_turn_time_back(self) -> None:
+        fabric, parties = probes("a")
+        fabric.run(parties.arrival(deadline=40))
+        assert fabric.run(parties.arrival(deadline=30)) is None
+        assert fabric.now() == 40
+
+    def test_one_party_does_one_call_after_the_other(self) -> None:
+        fabric, parties = probes("a")
+        parties.start("a", "work", 2)  # at 5, done at 11, back at 16
+        parties.start("a", "work", 1)  # at 5, begins at 11, done at 14, back at 19
+
+        ticks = [fabric.run(parties.arrival()).tick for _ in range(2)]
+        assert ticks == [16, 19]
+
+    def test_deadlock_reports_its_tick(self) -> None:
+        fabric, parties = probes("a")
+        fabric.run(parties.ask("embed", Batch("train", 0)))
+
+        with pytest.raises(Deadlock, match="tick 12") as caught:
+            fabric.run(parties.arrival())
+        assert caught.value.tick == 12
+
+
+class TestPatience:
+    def test_runs_out_with_an_error_that_names_the_silent(self) -> None:
+        federation = make_federation(
+            3,
+            fabric="simulated",
+            default_profile=profile(),
+            profiles={"p1": profile(latency=50)},
+            patience=Patience(timeout=60),
+        )
+        with pytest.raises(NoAnswer, match=r"'p1' to 'embed' at exchange 0 within 60") as caught:
+            train(federation, 1)
+        assert caught.value.parties == ("p1",)
+        assert federation.fabric.now() == 60
+
+    def test_continue_goes_on_without_them(self) -> None:
+        federation = make_federation(
+            3,
+            fabric="simulated",
+            combine="mean",
+            default_profile=profile(),
+            profiles={"p1": profile(latency=50)},
+            patience=Patience(timeout=60, then="continue"),
+        )
+        train(federation, 3)
+
+        # p1 answers 102 ticks after being asked: exchanges end at 60, 120, 180. Its answer to the
+        # first exchange (at 102) comes during the second, that to the second (60 + 102 = 162)
+        # during the third.
+        assert federation.fabric.now() == 180
+        assert federation.parties.num_dropped == 2
+        steps = {name: party.num_local_steps for name, party in federation.fabric.parties.items()}
+        assert steps == {"p0": 3, "p1": 0, "p2": 3}
+
+    def test_exactly_patient_enough(self) -> None:
+        assert makespan(3, patience=Patience(timeout=15)) == 12 + 2 * 15
+
+
+class TestDurations:
+    @pytest.mark.parametrize(
+        "duration",
+        [Uniform(low=2, high=5), Exponential(mean=7.0, least=1), Trace(values=(4, 0, 9))],
+    )
+    def test_nth_draw_depends_on_seed_and_number_alone(self, duration: Duration) -> None:
+        whole = Stopwatch(duration, seed=3)
+        drawn = [whole.draw() for _ in range(600)]
+        late = Stopwatch(duration, seed=3)
+        late.num_draws = 500
+
+        assert [late.draw() for _ in range(100)] == drawn[500:]
+        late.num_draws = 10
+        assert late.draw() == drawn[10]
+
+    def test_uniform_takes_every_value_and_no_other(self) -> None:
+        watch = Stopwatch(Uniform(low=2, high=5), seed=0)
+        drawn = [watch.draw() for _ in range(400)]
+        assert set(drawn) == {2, 3, 4, 5}
+        assert all(70 < drawn.count(value) < 130 for value in (2, 3, 4, 5))
+
+    def test_exponential_has_its_mean_and_least(self) -> None:
+        watch = Stopwatch(Exponential(mean=50.0, least=3), seed=0)
+        drawn = [watch.draw() for _ in range(4000)]
+        assert min(drawn) == 3
+        assert sum(drawn) / len(drawn) == pytest.approx(50.0, rel=0.05)
+
+    def test_trace_begins_again_at_its_end(self) -> None:
+        watch = Stopwatch(Trace(values=(4, 0, 9)), seed=0)
+        assert [watch.draw() for _ in range(7)] == [4, 0, 9, 4, 0, 9, 4]
+
+    def test_streams_of_seeds_are_unlike(self) -> None:
+        first, second = (Stopwatch(Uniform(low=0, high=10**6), seed=seed) for seed in (1, 2))
+        assert [first.draw() for _ in range(5)] != [second.draw() for _ in range(5)]
+
+    def test_what_can_not_be_is_refused(self) -> None:
+        for wrong in (
+            lambda: Constant(value=-1),
+            lambda: Uniform(low=3, high=2),
+            lambda: Uniform(low=-1, high=2),
+            lambda: Exponential(mean=0.0),
+            lambda: Trace(values=()),
+            lambda: Trace(values=(1, -1)),
+            lambda: Profile(bandwidth=0),
+            lambda: Simulated({"a": ProbeParty(name="a")}, profiles={"b": profile()}),
+        ):
+            with pytest.raises(ConfigError):
+                wrong()
