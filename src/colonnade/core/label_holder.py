@@ -52,7 +52,8 @@ class LabelHolder:
         self.name = name
         self.task = task
         self.fusion = fusion
-        self.optimizer = optimizer.build(fusion.parameters())
+        self._parameters = list(fusion.parameters())
+        self.optimizer = optimizer.build(self._parameters)
         self.parts = dict(parts)
         self.clock: Clock = clock or RealClock()
         self.exchange = 0
@@ -79,7 +80,8 @@ class LabelHolder:
         self.last_loss = loss.item()
         if not math.isfinite(self.last_loss):
             raise self._diverged(embeddings)
-        self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self._parameters:
+            parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self.clock.work("fuse")

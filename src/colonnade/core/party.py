@@ -71,7 +71,8 @@ class Party:
         self.parts = dict(parts)
         self.model = nn.ModuleDict({"encoder": encoder, **(modules or {})})
         self.encoder = encoder
-        self.optimizer = optimizer.build(self.model.parameters())
+        self._parameters = list(self.model.parameters())
+        self.optimizer = optimizer.build(self._parameters)
         self.clock: Clock = clock or RealClock()
         self.num_local_steps = 0
         self._seed = derive_seed(seed, "party", name)
@@ -109,7 +110,8 @@ class Party:
                 f"gradient of shape {tuple(gradient.shape)} for an embedding of shape "
                 f"{tuple(embedding.shape)}"
             )
-        self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self._parameters:
+            parameter.grad = None
         torch.autograd.backward(embedding, gradient)
         self.optimizer.step()
         self._pending = None

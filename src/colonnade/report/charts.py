@@ -65,6 +65,7 @@ _DASHES: Mapping[str, str] = {"accent": "-", "ink": "--", "muted": ":"}
 _MARKERS: Mapping[str, str] = {"accent": "o", "ink": "s", "muted": "^"}
 _MAX_POINTS = 1500
 _SECOND_ALPHA = 0.35
+_STEPS = [1, 2, 2.5, 5, 10]
 
 _STYLE = {
     "svg.fonttype": "none",
@@ -104,7 +105,10 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class PartyBars:
-    """Two quantities of each party, such as computing and waiting; an absent party has no bar."""
+    """Two quantities of each party, such as computing and waiting; an absent one has no bar.
+
+    ``marks`` are said in brackets after some names.
+    """
 
     names: Sequence[str]
     marks: Mapping[str, str]
@@ -133,15 +137,16 @@ def curves_chart(
     with _SETTINGS, matplotlib.style.context(["default", _STYLE]):
         figure = Figure(figsize=(_WIDTHS[size], 2.7), layout="constrained")
         axes = figure.add_subplot()
-        divisor, unit = 1.0, ""
-        if x_is_seconds:
-            largest = max((x for curve in curves for x in curve.xs), default=0.0)
-            divisor, unit = _unit("seconds", largest)
+        xs = [x for curve in curves for x in curve.xs if math.isfinite(x)] or [0.0]
+        divisor, unit = _unit("seconds", max(xs)) if x_is_seconds else (1.0, "")
         for curve in curves:
             _draw_curve(axes, curve, divisor)
+        # As wide as what was recorded, also where there is only a gap to show.
+        room = 0.03 * (max(xs) - min(xs)) or 0.1 * abs(max(xs)) or 1.0
+        axes.set_xlim((min(xs) - room) / divisor, (max(xs) + room) / divisor)
         axes.set_xlabel(f"{x_label} ({unit})" if unit else x_label)
         axes.set_ylabel(_shown(y_label))
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=not x_is_seconds))
+        axes.xaxis.set_major_locator(MaxNLocator(6, steps=_STEPS, integer=not x_is_seconds))
         axes.legend(loc="best", fontsize="small")
         return _svg(figure, key, label)
 
@@ -163,16 +168,21 @@ def party_bars_chart(
         thick = 0.55 if bars.stacked else 0.36
         for place, (name, (first, second)) in enumerate(zip(bars.names, _pairs(bars), strict=True)):
             offset = 0.0 if bars.stacked else thick / 2
-            look: dict[str, Any] = {"height": thick, "color": colours[name], "linewidth": 0.0}
+            look: dict[str, Any] = {
+                "height": thick,
+                "edgecolor": _STAND_INS["muted"],
+                "linewidth": 0.4,
+            }
+            pale = (colours[name], _SECOND_ALPHA)
             left = first / divisor if bars.stacked else 0.0
-            axes.barh([place - offset], [first / divisor], **look)
-            axes.barh([place + offset], [second / divisor], left=left, alpha=_SECOND_ALPHA, **look)
+            axes.barh([place - offset], [first / divisor], facecolor=colours[name], **look)
+            axes.barh([place + offset], [second / divisor], left=left, facecolor=pale, **look)
             if bars.stacked:
                 _note(axes, left + second / divisor, place, _amount(bars, first + second))
             else:
                 _note(axes, first / divisor, place - offset, _amount(bars, first))
                 _note(axes, second / divisor, place + offset, _amount(bars, second))
-        _party_axis(axes, [bars.marks.get(name, name) for name in bars.names])
+        _party_axis(axes, [_marked(name, bars.marks.get(name)) for name in bars.names])
         axes.set_xlabel(unit)
         axes.set_xlim(0.0, max(most / divisor, 1e-9) * (1.2 if size == "wide" else 1.3))
         handles = [
@@ -195,7 +205,7 @@ def ranking_chart(rows: Sequence[tuple[str, float]], *, key: str, label: str, x_
         for place, (_, value) in enumerate(rows):
             axes.barh([place], [_finite(value)], height=0.6, color=_STAND_INS["accent"])
             _note(axes, max(_finite(value), 0.0), place, format_number(value))
-        _party_axis(axes, [name for name, _ in rows])
+        _party_axis(axes, [_shown(name) for name, _ in rows])
         lowest = min([0.0, *(_finite(value) for _, value in rows)])
         highest = max([0.0, *(_finite(value) for _, value in rows)])
         room = 0.12 * ((highest - lowest) or 1.0)
@@ -265,10 +275,13 @@ def _draw_curve(axes: Axes, curve: Curve, divisor: float) -> None:
     xs = [curve.xs[place] / divisor for place in places]
     ys = [curve.ys[place] for place in places]
     few = sum(math.isfinite(y) for y in ys) <= 40
+    # Matplotlib leaves names that begin with an underscore out of the legend.
+    name = _shown(curve.name)
+    name = f"\N{ZERO WIDTH SPACE}{name}" if name.startswith("_") else name
     axes.plot(
         xs,
         ys,
-        label=_shown(curve.name),
+        label=name,
         color=_STAND_INS[curve.tone],
         linestyle="-" if curve.faint else _DASHES[curve.tone],
         linewidth=0.8 if curve.faint else 1.6,
@@ -308,18 +321,20 @@ def _note(axes: Axes, x: float, y: float, text: str) -> None:
 
 
 def _party_axis(axes: Axes, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), [_shown(name) for name in names])
+    axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0, labelcolor=_STAND_INS["ink"])
     axes.grid(visible=False, axis="y")
-    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
     axes.set_ylim(max(len(names), 1) - 0.4, -0.6)
+
+
+def _marked(name: str, mark: str | None) -> str:
+    return _shown(name) if mark is None else f"{_shown(name)} ({mark})"
 
 
 def _shown(text: str) -> str:
     """Text that a picture can hold: printable and not too long; the tables have it whole."""
     plain = _printable(text)
-    # Matplotlib leaves labels that begin with an underscore out of the legend.
-    plain = f"\N{ZERO WIDTH SPACE}{plain}" if plain.startswith("_") else plain
     return plain if len(plain) <= 30 else f"{plain[:29]}…"
 
 

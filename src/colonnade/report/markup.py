@@ -56,7 +56,8 @@ table{border-collapse:collapse;font-size:.9rem;margin:.6rem 0;font-variant-numer
 caption{text-align:left;padding-bottom:.3rem}
 th,td{padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--line);text-align:left;
 vertical-align:top;overflow-wrap:break-word}
-thead th{color:var(--muted);font-weight:600}th{font-weight:500}.num{text-align:right}
+thead th{color:var(--muted);font-weight:600}th{font-weight:500}
+.num{text-align:right;white-space:nowrap}
 .dot{display:inline-block;width:.75em;height:.75em;border-radius:.15em;margin-right:.45em;
 border:1px solid var(--muted)}
 details{margin:.6rem 0}summary{cursor:pointer;color:var(--muted)}

@@ -17,7 +17,7 @@ from colonnade.report.charts import (
     ranking_chart,
 )
 from colonnade.report.markup import figure, number, table, text, write_page
-from colonnade.report.reading import read_run
+from colonnade.report.reading import RunRecord, read_run
 from colonnade.report.sections import everybody, run_sections
 
 __all__ = ["ComparisonRow", "write_comparison", "write_report"]
@@ -41,9 +41,7 @@ def write_report(run_directory: Path, out: Path | None = None) -> Path:
     record = read_run(run_directory)
     name = run_directory.resolve().name
     body = f'<h1>{text(record.method)}</h1>\n<p class="soft">Run: {text(name)}</p>\n'
-    body += run_sections(
-        record, key="run", colours=party_colours(everybody(record)), heading_level=2
-    )
+    body += run_sections(record, key="run", colours=_colours([record]), heading_level=2)
     return write_page(f"{record.method}: {name}", body, out or run_directory / "report.html")
 
 
@@ -62,9 +60,7 @@ def write_comparison(
     """
     records = {name: read_run(directory) for name, directory in (runs or {}).items()}
     anchors = {name: f"run-{place}" for place, name in enumerate(records, start=1)}
-    colours = party_colours(
-        tuple(dict.fromkeys(name for record in records.values() for name in everybody(record)))
-    )
+    colours = _colours(list(records.values()))
     body = f"<h1>{text(title)}</h1>\n<p>{text(intro)}</p>\n<h2>Comparison</h2>\n"
     body += _comparison(rows, quality_name, anchors)
     for name, record in records.items():
@@ -107,6 +103,13 @@ def _comparison(
     numeric = range(1, 4 + len(metrics))
     caption = f"{quality_name}, from zero; more is better."
     return figure([chart], caption) + table("Side by side", head, cells, numeric=numeric)
+
+
+def _colours(records: Sequence[RunRecord]) -> dict[str, str]:
+    """One colour per name, the same before and after a run says in which order parties come."""
+    parties = sorted({name for record in records for name in record.parties})
+    others = (name for record in records for name in everybody(record))
+    return party_colours(tuple(dict.fromkeys((*parties, *others))))
 
 
 def _linked(name: str, anchors: Mapping[str, str]) -> str:

@@ -110,15 +110,17 @@ class RunRecord:
         """The method's name, from the summary or else from the configuration."""
         if self.summary is not None:
             return self.summary.method
-        found = self.config.get("method") if isinstance(self.config, dict) else None
-        if isinstance(found, dict):
-            found = found.get("name")
-        return found if isinstance(found, str) and found else "unknown method"
+        return self._configured("method") or "unknown method"
 
     @property
     def label_holder(self) -> str | None:
-        """Who has the labels, once the run has said so."""
-        return None if self.summary is None else self.summary.label_holder
+        """Who has the labels; None if neither summary nor configuration names them."""
+        return self.summary.label_holder if self.summary else self._configured("label_holder")
+
+    @property
+    def fabric(self) -> str | None:
+        """What carried the calls, from the summary or else from the configuration."""
+        return self.summary.fabric if self.summary else self._configured("fabric")
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -177,6 +179,13 @@ class RunRecord:
     def waiting(self) -> Mapping[str, float]:
         """Seconds that each party waited; known once the run is over."""
         return self.summary.seconds_waiting if self.summary else {}
+
+    def _configured(self, key: str) -> str | None:
+        """A name in the configuration, given by itself or as ``name`` of a table."""
+        found = self.config.get(key) if isinstance(self.config, dict) else None
+        if isinstance(found, dict):
+            found = found.get("name")
+        return found if isinstance(found, str) and found else None
 
     @property
     def _last(self) -> ExchangePoint:

@@ -34,6 +34,7 @@ _MOST_ROWS = 40
 # Methods that put every column in one place: there, nothing is private between parties.
 _POOLING = frozenset({"centralized"})
 _STOPPED: Mapping[str, str] = {
+    "length": "It ended at the length that was set.",
     "epochs": "It ended after the epochs that were set.",
     "exchanges": "It ended after the exchanges that were set.",
     "target": "It ended when the target quality was reached.",
@@ -47,7 +48,7 @@ _TONES: Mapping[str, Tone] = {"validation": "accent", "test": "ink"}
 
 def everybody(record: RunRecord) -> tuple[str, ...]:
     """The parties, then the label holder if it has no block, then whoever else was measured."""
-    holder = (record.label_holder,) if record.label_holder is not None else ()
+    holder = () if record.label_holder is None else (record.label_holder,)
     measured = (record.bytes_up, record.bytes_down, record.computing, record.waiting)
     others = sorted({name for values in measured for name in values})
     return tuple(dict.fromkeys((*record.parties, *holder, *others)))
@@ -144,7 +145,7 @@ def _loss(record: RunRecord, key: str) -> str:
     raw = [point.loss for point in points]
     means = smoothed(raw)
     broken = [point.exchange for point in points if math.isnan(point.loss)]
-    caption = "Loss on the batch of each exchange, and the mean of those around it."
+    caption = "Training loss as recorded, and the mean of those around each."
     if broken:
         caption += (
             f" It was not a finite number {len(broken)} time(s), first at exchange {broken[0]:,}:"
@@ -152,8 +153,8 @@ def _loss(record: RunRecord, key: str) -> str:
         )
     chart = curves_chart(
         [
-            Curve(name="each exchange", xs=xs, ys=raw, tone="muted", faint=True),
-            Curve(name="mean around it", xs=xs, ys=means),
+            Curve(name="as recorded", xs=xs, ys=raw, tone="muted", faint=True),
+            Curve(name="mean around", xs=xs, ys=means),
         ],
         key=f"{key}-loss",
         label="Lines: training loss over exchanges. The numbers are in the table after it.",
@@ -165,7 +166,7 @@ def _loss(record: RunRecord, key: str) -> str:
         [count(xs[n]), seconds(points[n].elapsed), number(raw[n]), number(means[n])]
         for n in thinned(len(points), _MOST_ROWS)
     ]
-    head = ["exchange", "elapsed", "loss", "mean around it"]
+    head = ["exchange", "elapsed", "loss", "mean around"]
     numbers = folded_table("Loss in numbers", head, rows, numeric=range(4), num_all=len(points))
     return figure([chart], caption) + numbers
 
@@ -251,7 +252,7 @@ def _times(record: RunRecord, key: str, colours: Mapping[str, str]) -> str:
     if not names:
         return "<p>No times are recorded yet.</p>\n"
     steps = record.summary.local_steps if record.summary else {}
-    caption = f"Full colour: computing. Pale: waiting. Seconds on {_clock(record)}."
+    caption = f"Full colour: computing. Pale: waiting. Time on {_clock(record)}."
     if record.summary is None:
         caption += " Waiting is known once the run is over."
     chart = party_bars_chart(
@@ -311,6 +312,8 @@ def _traffic(record: RunRecord, key: str, colours: Mapping[str, str]) -> str:
             count(down.get(name)),
             "local: its own block is at its side, nothing crosses a link"
             if name == record.label_holder
+            else NOT_RECORDED
+            if record.label_holder is None
             else "over its link",
         ]
         for name in names
@@ -380,14 +383,11 @@ def _settings(record: RunRecord) -> str:
 
 
 def _clock(record: RunRecord) -> str:
-    simulated = record.summary is not None and record.summary.fabric == "simulated"
-    return "the simulated clock" if simulated else "the fabric's clock"
+    return "the simulated clock" if record.fabric == "simulated" else "the fabric's clock"
 
 
 def _marks(record: RunRecord, mark: str) -> dict[str, str]:
-    """What a chart calls the label holder."""
-    holder = record.label_holder
-    return {} if holder is None else {holder: f"{holder} ({mark})"}
+    return {} if record.label_holder is None else {record.label_holder: mark}
 
 
 def _party(record: RunRecord, name: str, colours: Mapping[str, str]) -> str:

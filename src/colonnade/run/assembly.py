@@ -34,7 +34,7 @@ from colonnade.models import (
 from colonnade.run.sources import Sources
 from colonnade.run.spec import RunSpec
 
-__all__ = ["Blueprint", "TrainingData", "prepare_data"]
+__all__ = ["NO_DATA", "Arrangement", "Blueprint", "TrainingData", "arrange", "fit_blueprint"]
 
 MakeVault = Callable[[str], Vault]
 
@@ -81,6 +81,18 @@ class Blueprint:
         if not self.spec.method.pools_blocks:
             return prepared
         return {self.label_holder: torch.cat([item.flatten(1) for item in prepared.values()], 1)}
+
+    def training_data(self, arrangement: Arrangement) -> TrainingData:
+        """Prepared features and labels of every part."""
+        features = self.features(arrangement.blocks)
+        parts = arrangement.samples.items()
+        return TrainingData(
+            features={
+                part: {name: item[torch.from_numpy(numbers)] for name, item in features.items()}
+                for part, numbers in parts
+            },
+            labels={part: arrangement.values[numbers] for part, numbers in parts},
+        )
 
     def build(
         self,
@@ -184,44 +196,46 @@ def _pooled_encoder(specs: list[EncoderSpec]) -> EncoderSpec:
     )
 
 
-def prepare_data(spec: RunSpec, sources: Sources) -> tuple[Blueprint, TrainingData]:
-    """Align by id, split, and fit what each side fits on the training part."""
+@dataclass(frozen=True, kw_only=True)
+class Arrangement:
+    """Blocks with their rows in common order, labels beside them, and who trains on what."""
+
+    blocks: Mapping[str, Block]
+    values: np.ndarray[Any, Any]
+    samples: Mapping[str, np.ndarray[Any, np.dtype[np.int64]]]
+
+
+def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
+    """Align the blocks that the method uses by id, and split the samples."""
     _check_names(spec, sources)
     names = tuple(sorted(sources.blocks))
     pools = spec.method.pools_blocks
     owners = names if pools else spec.method.participants(names, sources.label_holder)
     blocks = {name: sources.blocks[name] for name in owners}
     alignment = align_plainly({name: item.ids for name, item in blocks.items()}, sources.labels.ids)
-    values = sources.labels.values[alignment.label_rows]
-    samples = split_samples(
-        alignment.num_samples,
-        spec.data.split,
-        seed=spec.seed,
-        test=_official_test(sources, alignment),
+    test = _official_test(sources, alignment)
+    return Arrangement(
+        blocks={name: block.take(alignment.rows[name]) for name, block in blocks.items()},
+        values=sources.labels.values[alignment.label_rows],
+        samples=split_samples(alignment.num_samples, spec.data.split, seed=spec.seed, test=test),
     )
-    train = samples["train"]
-    kind = spec.label_holder.task or sources.kind or infer_kind(values)
-    task = Task.fit(kind, values[train], loss=spec.label_holder.loss)
-    aligned = {name: block.take(alignment.rows[name]) for name, block in blocks.items()}
-    preparations = {}
-    for name, block in aligned.items():
-        preparations[name] = Preparation.fit(block, train, spec.prepare_of(name))
-    blueprint = Blueprint(
-        spec=spec,
+
+
+def fit_blueprint(spec: RunSpec, sources: Sources, arrangement: Arrangement) -> Blueprint:
+    """Fit what each side fits on the training part: scales and levels, classes or units."""
+    train = arrangement.samples["train"]
+    kind = spec.label_holder.task or sources.kind or infer_kind(arrangement.values)
+    holder = replace(spec.label_holder, name=sources.label_holder, task=kind)
+    return Blueprint(
+        spec=replace(spec, label_holder=holder),
         label_holder=sources.label_holder,
         label_name=sources.labels.name,
-        task=task,
-        preparations=preparations,
-    )
-    features = blueprint.features(aligned)
-    data = TrainingData(
-        features={
-            part: {name: item[torch.from_numpy(numbers)] for name, item in features.items()}
-            for part, numbers in samples.items()
+        task=Task.fit(kind, arrangement.values[train], loss=spec.label_holder.loss),
+        preparations={
+            name: Preparation.fit(block, train, spec.prepare_of(name))
+            for name, block in arrangement.blocks.items()
         },
-        labels={part: values[numbers] for part, numbers in samples.items()},
     )
-    return blueprint, data
 
 
 def _check_names(spec: RunSpec, sources: Sources) -> None:

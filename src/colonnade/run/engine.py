@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from colonnade.core.errors import ColonnadeError, ConfigError, Diverged
+from colonnade.core.errors import ColonnadeError, ConfigError, Diverged, StorageError
 from colonnade.core.federation import Event, Federation, LoopState
-from colonnade.run.assembly import Blueprint, TrainingData, prepare_data
-from colonnade.run.directory import RunDirectory, write_blueprint
+from colonnade.run.assembly import Blueprint, TrainingData, arrange, fit_blueprint
+from colonnade.run.directory import RunDirectory, read_blueprint, write_blueprint
 from colonnade.run.records import MemoryRecords, Records
-from colonnade.run.result import Result
+from colonnade.run.result import Result, open_result
 from colonnade.run.sources import Sources, load_sources
 from colonnade.run.spec import RunSpec, plain_spec
 from colonnade.run.storage import read_json
 from colonnade.run.summary import evaluation_line, progress_line, summarize
 
-__all__ = ["Watcher", "train"]
+__all__ = ["Watcher", "reopen", "train"]
 
 
 class Watcher(Protocol):
@@ -46,18 +46,21 @@ def train(
 
     Data and settings are checked to the end before the directory is touched.
     """
-    blueprint, data = prepare_data(spec, sources or load_sources(spec))
-    blueprint.build(data)  # finds what is wrong with networks and optimizers
+    sources = sources or load_sources(spec)
+    arrangement = arrange(spec, sources)
+    blueprint = fit_blueprint(spec, sources, arrangement)
+    data = blueprint.training_data(arrangement)
     if directory is None:
         records = MemoryRecords()
         federation = blueprint.build(data, make_vault=records.vault)
         return _train(blueprint, data, federation, LoopState(), records, watcher)
+    blueprint.build(data)  # finds what is wrong with networks before there is a directory
     run = RunDirectory(directory, resume=resume)
     try:
         federation = blueprint.build(data, make_vault=run.vault)
         loop = LoopState()
         if resume:
-            _refuse_other_settings(spec, directory)
+            _refuse_other_settings(blueprint.spec, directory)
             loop = run.resume(federation)
             run.log(f"resumed after exchange {loop.exchange}")
         write_blueprint(directory, blueprint)
@@ -67,6 +70,19 @@ def train(
         raise
     finally:
         run.close()
+
+
+def reopen(directory: Path) -> Result:
+    """A run with its weights and its data again, to evaluate it on its own held-out parts."""
+    blueprint = read_blueprint(directory)
+    spec = blueprint.spec
+    if spec.data.dataset is None and not any(item.file for item in spec.party.values()):
+        raise StorageError(
+            f"{directory}: trained on tables in memory, which a run does not keep; evaluate with "
+            "Result.load(...).evaluate(blocks, labels)"
+        )
+    data = blueprint.training_data(arrange(spec, load_sources(spec)))
+    return open_result(directory, blueprint, data)
 
 
 def _train(

@@ -13,7 +13,7 @@ from colonnade.core.errors import ConfigError, DataError, MissingBlock, StorageE
 from colonnade.core.federation import Federation
 from colonnade.core.party import Part
 from colonnade.data.blocks import Block, Labels, as_ids, make_block
-from colonnade.run.assembly import Blueprint
+from colonnade.run.assembly import NO_DATA, Blueprint, TrainingData
 from colonnade.run.directory import (
     local_parties,
     party_directory,
@@ -24,7 +24,7 @@ from colonnade.run.directory import (
 )
 from colonnade.run.storage import DirectoryVault, read_json, write_json
 
-__all__ = ["Result"]
+__all__ = ["Result", "open_result"]
 
 _NEW = "new"
 
@@ -49,6 +49,25 @@ class Result:
         reached = f", {part} {name} {quality[part][name]:.3f}" if part in quality else ""
         return f"Result({self._blueprint.spec.method.info.name}{reached})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For a copy, or a pickle of one's own: settings and weights, without the data."""
+        parties = local_parties(self._federation)
+        return {
+            "blueprint": self._blueprint,
+            "summary": self.summary,
+            "holder": self._federation.holder.state(),
+            "parties": {name: {**item.state(), "pending": None} for name, item in parties.items()},
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        federation = state["blueprint"].build()
+        federation.holder.restore(state["holder"])
+        for name, party in local_parties(federation).items():
+            party.restore(state["parties"][name])
+        self.summary = state["summary"]
+        self._blueprint = state["blueprint"]
+        self._federation = federation
+
     @property
     def parties(self) -> tuple[str, ...]:
         """Whose blocks a prediction needs."""
@@ -70,6 +89,15 @@ class Result:
         ids, outputs = self._outputs(blocks)
         scores = self._blueprint.task.probabilities(outputs)
         return pd.DataFrame(scores, index=ids, columns=list(self.classes))
+
+    def outputs(self, blocks: Mapping[str, Block | pd.DataFrame]) -> pd.DataFrame:
+        """The network's raw outputs for every sample, by sample id.
+
+        Logits of every class, or of two classes the second one's only; for regression the number
+        in units of the training labels' spread.
+        """
+        ids, outputs = self._outputs(blocks)
+        return pd.DataFrame(outputs.double().numpy(), index=ids)
 
     def evaluate(
         self,
@@ -114,19 +142,7 @@ class Result:
     def load(cls, directory: str | Path) -> Result:
         """Read a model that was saved, or that a run directory holds."""
         root = Path(directory)
-        blueprint = read_blueprint(root)
-        if not (root / "checkpoint.json").exists():
-            raise StorageError(f"{root}: holds no checkpoint yet; let the run go on first")
-        federation = blueprint.build(
-            make_vault=lambda name: DirectoryVault(party_directory(root, name))
-        )
-        restore_model(root, federation)
-        summary = root / "summary.json"
-        return cls(
-            blueprint=blueprint,
-            federation=federation,
-            summary=read_json(summary) if summary.exists() else {},
-        )
+        return open_result(root, read_blueprint(root), NO_DATA)
 
     def _outputs(self, blocks: Mapping[str, Block | pd.DataFrame]) -> tuple[pd.Index[Any], Tensor]:
         """Sample ids in the first block's order, and the network's outputs for them."""
@@ -172,6 +188,22 @@ class Result:
                 "those samples out"
             )
         return {name: block.take(rows[name]) for name, block in own.items()}, ids
+
+
+def open_result(root: Path, blueprint: Blueprint, data: TrainingData) -> Result:
+    """A federation with the weights that a run directory holds, over this data."""
+    if not (root / "checkpoint.json").exists():
+        raise StorageError(f"{root}: holds no checkpoint yet; let the run go on first")
+    federation = blueprint.build(
+        data, make_vault=lambda name: DirectoryVault(party_directory(root, name))
+    )
+    restore_model(root, federation)
+    summary = root / "summary.json"
+    return Result(
+        blueprint=blueprint,
+        federation=federation,
+        summary=read_json(summary) if summary.exists() else {},
+    )
 
 
 def _by_id(labels: pd.Series[Any] | Labels) -> pd.Series[Any]:

@@ -1,0 +1,33 @@
+"""Measurements as ratios: both sides interleaved in one run, medians compared."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from colonnade.bench.memory import bench_memory
+from colonnade.bench.step import bench_step
+from colonnade.run.summary import revision
+
+__all__ = ["BENCHES", "run_bench"]
+
+BENCHES: Mapping[str, Callable[[bool], list[dict[str, Any]]]] = {
+    "step": bench_step,
+    "memory": bench_memory,
+}
+
+
+def run_bench(name: str, *, fast: bool = False) -> dict[str, Any]:
+    """The rows of one measurement, with machine and revision."""
+    # One thread on both sides: these matrices are small, and a second thread measures the
+    # machine's other work more than ours.
+    torch.set_num_threads(1)
+    machine = (
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads"
+    )
+    return {"name": name, "rows": BENCHES[name](fast), "machine": machine, "revision": revision()}

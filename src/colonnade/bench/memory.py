@@ -1,0 +1,42 @@
+"""Memory of a long run: resident bytes after many exchanges against those after the first ones."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+from colonnade.bench.subjects import Shape, exchange, make_federation
+
+__all__ = ["bench_memory"]
+
+
+def bench_memory(fast: bool) -> list[dict[str, Any]]:
+    """Rows for both local fabrics: 10,000 exchanges against 1,000."""
+    return [_row(fabric, 2_000 if fast else 10_000) for fabric in ("in_process", "simulated")]
+
+
+def _row(fabric: str, num_exchanges: int) -> dict[str, Any]:
+    shape = Shape(num_parties=4, num_columns=16, hidden=32, embedding=16, num_samples=1024)
+    federation = make_federation(shape, fabric=fabric)
+    settled = num_exchanges // 10
+    for number in range(settled):
+        exchange(federation, number)
+    before = _resident_bytes()
+    for number in range(settled, num_exchanges):
+        exchange(federation, number)
+    return {
+        "case": fabric,
+        "ratio": _resident_bytes() / before,
+        "unit": f"resident bytes after {num_exchanges} exchanges / after {settled}",
+        "against": "itself, earlier in the same run",
+        "runs": num_exchanges,
+    }
+
+
+def _resident_bytes() -> int:
+    gc.collect()
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("no VmRSS in /proc/self/status")

@@ -1,0 +1,1 @@
+"""The command line: thin, over what the other packages do."""

@@ -1,0 +1,43 @@
+"""The command that measures speed and memory, as ratios within one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from colonnade.bench import BENCHES, run_bench
+from colonnade.core.config import nearest
+from colonnade.core.errors import ConfigError
+from colonnade.run.storage import write_json
+
+__all__ = ["bench"]
+
+
+def bench(
+    name: Annotated[str, typer.Argument(help=f"What to measure: {', '.join(BENCHES)}.")],
+    as_json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the rows here.")
+    ] = None,
+    fast: Annotated[bool, typer.Option("--fast", help="Fewer repetitions.")] = False,
+) -> None:
+    """Measure speed or memory against something else in the same run.
+
+    Example:  colonnade bench step --json step.json
+    """
+    if name not in BENCHES:
+        raise ConfigError(f"bench '{name}': unknown{nearest(name, list(BENCHES))}")
+    outcome = run_bench(name, fast=fast)
+    if as_json is not None:
+        write_json(as_json, outcome)
+    table = Table("case", "ratio", "unit", "against", "runs")
+    for row in outcome["rows"]:
+        table.add_row(
+            row["case"], f"{row['ratio']:.3f}", row["unit"], row["against"], str(row["runs"])
+        )
+    console = Console()
+    console.print(table)
+    console.print(f"revision {outcome['revision']}, {outcome['machine']}", highlight=False)

@@ -1,0 +1,125 @@
+"""Commands that train, evaluate, predict and report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from colonnade.cli.progress import human_bytes, watching
+from colonnade.core.errors import ConfigError
+from colonnade.data.blocks import read_block
+from colonnade.report import write_report
+from colonnade.run.engine import reopen
+from colonnade.run.engine import train as train_run
+from colonnade.run.result import Result
+from colonnade.run.spec import read_spec
+from colonnade.run.storage import write_atomically
+
+__all__ = ["evaluate", "predict", "report", "train"]
+
+RunArgument = Annotated[Path, typer.Argument(help="The run's directory.", show_default=False)]
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="A TOML file that describes the run.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The run's directory.  [default: runs/NAME_OF_CONFIG]")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on after the last checkpoint.")
+    ] = False,
+) -> None:
+    """Train as a TOML file says, into a run directory.
+
+    Ctrl-C stops after the exchange under way; --resume goes on, bit for bit as if uninterrupted.
+
+    Example:  colonnade train credit.toml --out runs/credit
+    """
+    spec = read_spec(config)
+    directory = out or Path("runs") / config.stem
+    with watching(spec.method.info.name) as lines:
+        result = train_run(spec, directory=directory, resume=resume, watcher=lines)
+    summary = result.summary
+    if summary["stopped_by"] == "interrupted":
+        _say(f"stopped after exchange {summary['exchanges']}; --resume goes on in {directory}")
+        raise typer.Exit(130)
+    moved = sum(summary["bytes_up"].values()) + sum(summary["bytes_down"].values())
+    _say(f"{result!r}: {summary['exchanges']} exchanges, {human_bytes(moved)}; in {directory}")
+
+
+def evaluate(
+    run: RunArgument,
+    part: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure a trained run on its own held-out samples.
+
+    Example:  colonnade evaluate runs/credit --part test
+    """
+    metrics = reopen(run).evaluate(part=part)
+    if as_json:
+        _say(json.dumps(metrics, indent=2))
+        return
+    for name, value in metrics.items():
+        _say(f"{name:<12} {value:.4f}")
+
+
+def predict(
+    run: RunArgument,
+    block: Annotated[
+        list[str],
+        typer.Option(help="A party's new samples; once per party.", metavar="PARTY=FILE"),
+    ],
+    out: Annotated[Path, typer.Option(help="Where to write the predictions (CSV).")],
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="Id column of the files, if not as in training.")
+    ] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="One column per class, not the label.")
+    ] = False,
+) -> None:
+    """Predict new samples with a trained run.
+
+    Example:  colonnade predict runs/credit --block bank=new_bank.csv --block telco=new_telco.csv
+    --out predictions.csv
+    """
+    result = Result.load(run)
+    spec = read_spec(run / "config.json")
+    blocks = {}
+    for item in block:
+        name, separator, file = item.partition("=")
+        if not separator:
+            raise ConfigError(f"--block {item}: write it as PARTY=FILE")
+        if name not in result.parties:
+            raise ConfigError(f"--block {item}: no such party; there are {list(result.parties)}")
+        known = spec.party.get(name)
+        ids = id_column or (known.id if known else None)
+        if ids is None:
+            raise ConfigError(f"--id: missing; say which column of {file} has the sample ids")
+        blocks[name] = read_block(name, Path(file), id_column=ids)
+    predicted: Any = (
+        result.predict_proba(blocks) if probabilities else result.predict(blocks).to_frame()
+    )
+    write_atomically(out, predicted.to_csv(index_label=ids).encode())
+    _say(f"{len(predicted)} predictions in {out}")
+
+
+def report(
+    run: RunArgument,
+    out: Annotated[
+        Path | None, typer.Option(help="The page.  [default: report.html in the run directory]")
+    ] = None,
+) -> None:
+    """Write a self-contained HTML page about a run, also while it is still going.
+
+    Example:  colonnade report runs/credit
+    """
+    _say(f"report in {write_report(run, out)}")
+
+
+def _say(line: str) -> None:
+    Console(soft_wrap=True, highlight=False, markup=False).print(line)

@@ -1,0 +1,162 @@
+"""Batches and seeds: the same at every organisation, pinned by golden numbers."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colonnade.core.batches import BatchPlan
+from colonnade.core.errors import ConfigError
+from colonnade.core.seeds import derive_seed, drawing_from, shuffled
+
+
+class TestSeeds:
+    def test_golden_numbers(self) -> None:
+        # These may never change: parties on different versions would pair wrong rows.
+        assert derive_seed(0) == 2624730748150882600
+        assert derive_seed(0, "epoch", 0) == 5970449395354586551
+        assert derive_seed(7, "party", "bank") == 5521081076301191462
+
+    def test_what_the_first_golden_number_is_made_of(self) -> None:
+        digest = hashlib.sha256(b"colonnade\x1f0").digest()
+        assert derive_seed(0) == int.from_bytes(digest[:8], "little") // 2
+
+    @given(seed=st.integers(-(2**70), 2**70), purpose=st.lists(st.text(max_size=4), max_size=3))
+    def test_fits_into_63_bits(self, seed: int, purpose: list[str]) -> None:
+        assert 0 <= derive_seed(seed, *purpose) < 2**63
+
+    def test_purposes_are_unlike(self) -> None:
+        purposes = [(), ("a",), ("a", "b"), ("ab",), ("b", "a"), ("a", 1), ("a1",), ("a", "")]
+        assert len({derive_seed(0, *purpose) for purpose in purposes}) == len(purposes)
+
+
+class TestShuffled:
+    def test_golden_orders(self) -> None:
+        assert shuffled(10, 0).tolist() == [0, 2, 9, 1, 8, 5, 4, 3, 6, 7]
+        assert shuffled(10, 1).tolist() == [3, 5, 2, 9, 7, 0, 8, 6, 1, 4]
+        assert shuffled(12, derive_seed(0, "epoch", 0)).tolist() == (
+            [2, 9, 5, 11, 7, 8, 0, 6, 4, 10, 3, 1]
+        )
+
+    def test_golden_order_of_many(self) -> None:
+        order = shuffled(100_000, 42)
+        assert order[:5].tolist() == [83435, 6609, 32275, 70680, 4526]
+        assert hashlib.sha256(order.astype("<i8").tobytes()).hexdigest() == (
+            "38af5f3d95ca26a30cc1968117c66af96ae7d4a40d6051e27891e83db351b294"
+        )
+
+    @given(count=st.integers(0, 200), seed=st.integers(0, 2**63 - 1))
+    def test_is_a_permutation(self, count: int, seed: int) -> None:
+        assert sorted(shuffled(count, seed).tolist()) == list(range(count))
+
+    def test_first_place_is_taken_evenly(self) -> None:
+        firsts = [int(shuffled(5, seed)[0]) for seed in range(1000)]
+        assert all(150 < firsts.count(place) < 250 for place in range(5))
+
+
+class TestDrawingFrom:
+    def test_draws_by_seed_and_leaves_the_global_stream_where_it_was(self) -> None:
+        torch.manual_seed(123)
+        undisturbed = torch.rand(4)
+        torch.manual_seed(123)
+        first = torch.rand(2)
+        with drawing_from(9):
+            inside = torch.rand(3)
+        assert torch.equal(torch.cat([first, torch.rand(2)]), undisturbed)
+        with drawing_from(9):
+            assert torch.equal(torch.rand(3), inside)
+
+    def test_leaves_it_so_after_an_error_too(self) -> None:
+        def fail() -> None:
+            with drawing_from(9):
+                torch.rand(3)
+                raise KeyError
+
+        before = torch.get_rng_state()
+        with pytest.raises(KeyError):
+            fail()
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+PLANS = {
+    "num_samples": st.integers(1, 60),
+    "batch_size": st.integers(1, 20),
+    "seed": st.integers(0, 1000),
+    "shuffle": st.booleans(),
+}
+
+
+class TestBatchPlan:
+    def test_golden_batches(self) -> None:
+        plan = BatchPlan(10, 4, seed=3, shuffle=True)
+        assert plan.num_batches == 3
+        assert [plan.positions(number).tolist() for number in range(5)] == [
+            [6, 0, 8, 5],
+            [2, 1, 7, 3],
+            [4, 9],
+            [8, 5, 0, 4],
+            [2, 6, 1, 3],
+        ]
+
+    @given(**PLANS)
+    def test_every_epoch_has_every_position_once(
+        self, num_samples: int, batch_size: int, seed: int, shuffle: bool
+    ) -> None:
+        plan = BatchPlan(num_samples, batch_size, seed=seed, shuffle=shuffle)
+        for epoch in range(3):
+            numbers = range(epoch * plan.num_batches, (epoch + 1) * plan.num_batches)
+            positions = torch.cat([plan.positions(number) for number in numbers])
+            assert sorted(positions.tolist()) == list(range(num_samples))
+            assert positions.dtype == torch.int64
+            if not shuffle:
+                assert positions.tolist() == list(range(num_samples))
+
+    @given(**PLANS)
+    def test_batches_are_full_but_the_last_and_a_rest_of_one_joins_the_batch_before(
+        self, num_samples: int, batch_size: int, seed: int, shuffle: bool
+    ) -> None:
+        plan = BatchPlan(num_samples, batch_size, seed=seed, shuffle=shuffle)
+        sizes = [len(plan.positions(number)) for number in range(plan.num_batches)]
+        assert sizes[:-1] == [batch_size] * (len(sizes) - 1)
+        assert 1 <= sizes[-1] <= batch_size + 1
+        if batch_size > 1 and num_samples > 1:
+            assert min(sizes) > 1
+
+    def test_rest_of_one(self) -> None:
+        plan = BatchPlan(9, 4, seed=0, shuffle=False)
+        assert [plan.positions(number).tolist() for number in range(2)] == [
+            [0, 1, 2, 3],
+            [4, 5, 6, 7, 8],
+        ]
+
+    def test_number_alone_decides_whatever_was_asked_before(self) -> None:
+        asked = [0, 7, 3, 7, 0, 12, 1]
+        plan = BatchPlan(10, 4, seed=3, shuffle=True)
+        for number in asked:
+            fresh = BatchPlan(10, 4, seed=3, shuffle=True)
+            assert torch.equal(plan.positions(number), fresh.positions(number))
+
+    def test_epochs_and_seeds_are_unlike(self) -> None:
+        def epoch(seed: int, number: int) -> list[int]:
+            return BatchPlan(30, 30, seed=seed, shuffle=True).positions(number).tolist()
+
+        orders = [epoch(seed, number) for seed in range(3) for number in range(3)]
+        assert len({tuple(order) for order in orders}) == 9
+
+    def test_batches_do_not_depend_on_global_randomness(self) -> None:
+        plans = []
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            np.random.seed(seed)
+            plans.append(BatchPlan(20, 5, seed=3, shuffle=True).positions(2))
+        assert torch.equal(*plans)
+
+    @pytest.mark.parametrize("batch_size", [0, -1])
+    def test_batch_size_below_one_is_refused(self, batch_size: int) -> None:
+        with pytest.raises(ConfigError, match="batch_size: must be at least 1"):
+            BatchPlan(10, batch_size, seed=0, shuffle=True)
