@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from colonnade.core.method import Method
 from colonnade.methods.alone import Alone
 from colonnade.methods.centralized import Centralized
+from colonnade.methods.fedbcd import FedBCD
 from colonnade.methods.splitnn import SplitNN
 
 __all__ = ["METHODS"]
@@ -15,6 +16,7 @@ METHODS: Mapping[str, type[Method]] = {
     method.info.name: method
     for method in (
         SplitNN,
+        FedBCD,
         Alone,
         Centralized,
     )

@@ -1,0 +1,73 @@
+"""The command that measures a paper's table again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from colonnade.core.errors import ConfigError
+from colonnade.reproduce import fill_page, load_experiment, markdown_table, plot, run_experiment
+from colonnade.run.storage import write_atomically
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="The experiment, e.g. thesis-baselines.")],
+    as_json: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Results.  [default: runs/results/NAME.json]"),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds.", min=1)] = None,
+    fast: Annotated[bool, typer.Option("--fast", help="One seed, less training.")] = False,
+    page: Annotated[
+        Path | None, typer.Option("--page", help="A docs page to write the table into.")
+    ] = None,
+    experiments: Annotated[
+        Path | None, typer.Option(help="Where the experiments are.  [default: the checkout's]")
+    ] = None,
+) -> None:
+    """Measure a paper's table again and put ours beside the paper's.
+
+    Stopped with Ctrl-C, the same command goes on where it was.
+
+    Example:  colonnade reproduce thesis-baselines --seeds 3 --json baselines.json
+    """
+    directory = experiments or Path(__file__).parents[3] / "experiments"
+    if not directory.is_dir():
+        raise ConfigError(
+            "experiments: not installed with the package; run this in a checkout of Colonnade, or "
+            "name their directory with --experiments"
+        )
+    experiment = load_experiment(name, directory)
+    out = as_json or Path("runs/results") / f"{name}.json"
+    console = Console(file=sys.stderr)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(name, total=None)
+
+        def show(where: str, done: int, total: int) -> None:
+            if console.is_terminal:
+                bar.update(task, description=where, completed=done - 1, total=total)
+            else:
+                console.print(f"{name}: {done}/{total} {where}", highlight=False, soft_wrap=True)
+
+        outcome = run_experiment(experiment, out=out, seeds=seeds, fast=fast, progress=show)
+    plot(outcome, out.with_suffix(".svg"))
+    if page is not None:
+        filled = fill_page(page.read_text(encoding="utf-8"), outcome)
+        write_atomically(page, filled.encode())
+    Console().print(Markdown(markdown_table(outcome)))
+    Console().print(f"results in {out}", highlight=False, soft_wrap=True)

@@ -1,0 +1,164 @@
+"""Runs an experiment cell by cell; what is measured is on disk at once, so that it can go on."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from colonnade.core.config import nearest
+from colonnade.core.errors import ConfigError, Diverged
+from colonnade.run.storage import write_json
+from colonnade.run.summary import revision
+
+__all__ = ["Experiment", "Job", "load_experiment", "run_experiment"]
+
+Measured = Mapping[str, float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One cell of a table: where it stands, how to measure it, what the paper has there.
+
+    ``measure(seed, fast)`` gives the experiment's metric by name and whatever else is worth
+    keeping; None stands for a target that was not reached.
+    """
+
+    coordinates: Mapping[str, str | int | float]
+    measure: Callable[[int, bool], Measured]
+    paper: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A paper's table: its cells, and what they say."""
+
+    name: str
+    title: str
+    metric: str
+    better: Literal["higher", "lower"]
+    jobs: Sequence[Job]
+    # What differs from the paper: data, protocol, settings.
+    note: str
+    seeds: int = 5
+
+
+def load_experiment(name: str, directory: Path) -> Experiment:
+    """Load ``NAME.py`` from a directory of experiments; it defines ``experiment()``."""
+    known = sorted(
+        path.stem.replace("_", "-")
+        for path in directory.glob("*.py")
+        if not path.stem.startswith("_")
+    )
+    if name not in known:
+        raise ConfigError(f"experiment '{name}': unknown{nearest(name, known)}")
+    path = directory / f"{name.replace('-', '_')}.py"
+    module_spec = importlib.util.spec_from_file_location(f"experiments_{path.stem}", path)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
+    experiment: Experiment = module.experiment()
+    return experiment
+
+
+def run_experiment(
+    experiment: Experiment,
+    *,
+    out: Path,
+    seeds: int | None = None,
+    fast: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Measure every cell for every seed; an unfinished file of the same revision goes on."""
+    numbers = list(range(seeds or (1 if fast else experiment.seeds)))
+    outcome = _unfinished(experiment, out, numbers, fast) or {
+        "name": experiment.name,
+        "title": experiment.title,
+        "metric": experiment.metric,
+        "better": experiment.better,
+        "note": experiment.note,
+        "seeds": numbers,
+        "fast": fast,
+        "revision": revision(),
+        "machine": _machine(),
+        "finished": False,
+        "seconds": 0.0,
+        "cells": [
+            {"coordinates": dict(job.coordinates), "paper": job.paper, "runs": []}
+            for job in experiment.jobs
+        ],
+    }
+    total, done = len(experiment.jobs) * len(numbers), 0
+    for job, cell in zip(experiment.jobs, outcome["cells"], strict=True):
+        for seed in numbers:
+            done += 1
+            if seed < len(cell["runs"]):
+                continue
+            if progress is not None:
+                progress(_where(job), done, total)
+            began = time.monotonic()
+            cell["runs"].append(_measure(job, seed, fast, experiment.metric))
+            _summarize(cell, experiment.metric)
+            outcome["seconds"] += time.monotonic() - began
+            write_json(out, outcome)
+    outcome["finished"] = True
+    write_json(out, outcome)
+    return outcome
+
+
+def _measure(job: Job, seed: int, fast: bool, metric: str) -> dict[str, Any]:
+    """One run; one that diverges is reported as such, never as a number."""
+    try:
+        return {"seed": seed, **job.measure(seed, fast)}
+    except Diverged as error:
+        return {"seed": seed, metric: None, "diverged": str(error)}
+
+
+def _summarize(cell: dict[str, Any], metric: str) -> None:
+    values = [run[metric] for run in cell["runs"] if run[metric] is not None]
+    cell["mean"] = statistics.fmean(values) if values else None
+    cell["std"] = statistics.stdev(values) if len(values) > 1 else 0.0 if values else None
+    cell["seeds"] = len(cell["runs"])
+    cell["missed"] = len(cell["runs"]) - len(values)
+    if cell["mean"] is not None and not math.isfinite(cell["mean"]):
+        raise ValueError(f"{cell['coordinates']}: {metric} is {cell['mean']}")
+
+
+def _unfinished(
+    experiment: Experiment, out: Path, numbers: list[int], fast: bool
+) -> dict[str, Any] | None:
+    if not out.exists():
+        return None
+    before: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    same = (
+        before["name"] == experiment.name
+        and before["seeds"] == numbers
+        and before["fast"] == fast
+        and before["revision"] == revision()
+        and not before["finished"]
+        and [cell["coordinates"] for cell in before["cells"]]
+        == [dict(job.coordinates) for job in experiment.jobs]
+    )
+    return before if same else None
+
+
+def _where(job: Job) -> str:
+    return ", ".join(f"{key} {value}" for key, value in job.coordinates.items())
+
+
+def _machine() -> str:
+    return (
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"torch {torch.__version__}"
+    )
