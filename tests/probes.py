@@ -167,7 +167,16 @@ class Noisy(Fabric):
         super().__init__(inner.names)
         self.inner, self.meter = inner, inner.meter
         self._queue: deque[Reply] = deque()
-        for name in ("now", "work", "send", "elapsed_seconds", "aside", "run", "close"):
+        for name in (
+            "now",
+            "work",
+            "num_fitting",
+            "send",
+            "elapsed_seconds",
+            "aside",
+            "run",
+            "close",
+        ):
             setattr(self, name, getattr(inner, name))
 
     async def receive(self, deadline: int | None) -> Reply | None:
@@ -186,6 +195,7 @@ class Noisy(Fabric):
 
     def now(self) -> int: ...
     def work(self, kind: str) -> None: ...
+    def num_fitting(self, kind: str, timeout: int) -> int: ...
     def send(self, call: Call) -> None: ...
     def elapsed_seconds(self) -> float: ...
     def aside(self) -> Fabric: ...

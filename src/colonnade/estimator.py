@@ -160,7 +160,8 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _outputs(self, X: Any) -> Array:
         """The network's raw outputs for every row."""
-        outputs: Array = self.result_.outputs(self._blocks_of(X)).to_numpy()
+        blocks = self._blocks_of(X)
+        outputs: Array = self.result_.outputs(blocks).to_numpy()
         return outputs
 
     def _blocks_of(self, X: Any) -> dict[str, Block]:

@@ -112,8 +112,8 @@ class TestSplitNN:
         # Latencies 1, 10, 1, 10, ... in the order in which messages set out.
         # Exchange 1: ask 1 -> at 1, encode -> 3, reply 10 -> 13.
         # Exchange 2: gradient 1 -> 14, step -> 17; ask 10 -> 23, encode -> 25; reply 1 -> 26.
-        # Exchange 3: gradient 10 -> 36, step -> 39; ask 1 -> 27, but links deliver in order: 36,
-        # and the party is free at 39, encode -> 41; reply 10 -> 51.
+        # Exchange 3: gradient 10 -> 36, step -> 39; the ask is not done before the step, encode ->
+        # 41; reply 10 -> 51.
         trace = profile(latency=Trace(values=(1, 10)))
         ticks = [makespan(number, default_profile=trace) for number in (1, 2, 3)]
         assert ticks == [13, 26, 51]
@@ -218,6 +218,13 @@ class TestDeadlines:
 
         ticks = [fabric.run(parties.arrival()).tick for _ in range(2)]
         assert ticks == [16, 19]
+
+    def test_replies_do_not_overtake_each_other_on_a_link(self) -> None:
+        fabric, parties = probes("a", a=profile(latency=Trace(values=(0, 10, 0, 1))))
+        parties.start("a", "work", 0)  # 0 there, 10 back
+        parties.start("a", "work", 0)  # 0 there, 1 back: waits for the one before it
+
+        assert [fabric.run(parties.arrival()).tick for _ in range(2)] == [10, 10]
 
     def test_deadlock_reports_its_tick(self) -> None:
         fabric, parties = probes("a")

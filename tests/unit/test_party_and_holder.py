@@ -259,6 +259,17 @@ class TestRandomness:
         ]
         assert len({str(item) for item in drawn}) == len(drawn)
 
+    def test_each_fusion_and_seed_draws_anew(self) -> None:
+        still = OptimizerSpec(name="sgd", lr=1e-30)
+        holders = [make_holder(0.5, optimizer=still, seed=seed) for seed in (0, 0, 1)]
+        drawn = []
+        for holder in holders:
+            for _ in range(3):
+                holder.learn(embeddings(), FIRST)
+                drawn.append(holder.last_loss)
+        assert drawn[:3] == drawn[3:6]
+        assert len(set(drawn)) == 6
+
 
 class TestLabelHolder:
     def test_learns_and_gives_the_gradients_before_the_update(self) -> None:

@@ -36,16 +36,30 @@ class Clock(Protocol):
         On a simulated clock this is what makes time pass.
         """
 
+    def num_fitting(self, kind: str, timeout: int) -> int:
+        """How many units of work will fit into so many ticks, as far as one can tell."""
+
 
 class RealClock:
     """The machine's monotonic clock; work takes the time that it takes."""
+
+    def __init__(self) -> None:
+        self._last_work = time.perf_counter()
+        self._seconds: dict[str, float] = {}
 
     def now(self) -> int:
         """Milliseconds of the monotonic clock."""
         return time.monotonic_ns() // 1_000_000
 
     def work(self, kind: str) -> None:
-        """Nothing to note: real time passes by itself."""
+        """Real time passes by itself; how much since the last work is remembered."""
+        now = time.perf_counter()
+        self._seconds[kind], self._last_work = now - self._last_work, now
+
+    def num_fitting(self, kind: str, timeout: int) -> int:
+        """By how long the last unit took; 1 before there was any."""
+        seconds = self._seconds.get(kind)
+        return 1 if not seconds else int(timeout / TICKS_PER_SECOND / seconds)
 
 
 @dataclass
@@ -103,6 +117,10 @@ class Fabric(ABC):
     @abstractmethod
     def work(self, kind: str) -> None:
         """Note one unit of work at the label holder (see Clock)."""
+
+    @abstractmethod
+    def num_fitting(self, kind: str, timeout: int) -> int:
+        """How many units of the label holder's work fit into so many ticks (see Clock)."""
 
     @abstractmethod
     def send(self, call: Call) -> None:

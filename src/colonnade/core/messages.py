@@ -76,7 +76,10 @@ def isolated(value: Value) -> Value:
     """A copy without autograd graph that shares no memory with the original."""
     if isinstance(value, Tensor):
         return value.detach().clone()
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and all(
+        isinstance(key, str) and isinstance(item, Tensor | float | int | str)
+        for key, item in value.items()
+    ):
         return {key: isolated(item) for key, item in value.items()}  # type: ignore[return-value]
     if value is None or isinstance(value, Batch | int | float | str):
         return value

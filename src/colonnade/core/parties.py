@@ -114,7 +114,8 @@ class Parties:
 
     def start(self, party: str, verb: str, *arguments: Any) -> None:
         """Put a call in flight; its answer comes with ``arrival``."""
-        self._started[self._send(party, verb, arguments, True)] = party
+        (name,) = self._chosen([party])
+        self._started[self._send(name, verb, arguments, True)] = name
 
     async def arrival(self, deadline: int | None = None) -> Arrival | None:
         """The next answer to a started call, in order of arrival; None after the deadline."""
@@ -144,6 +145,7 @@ class Parties:
             "num_dropped": self.num_dropped,
             "started": [[number, party] for number, party in self._started.items()],
             "arrived": [pack_reply(reply) for reply in self._arrived],
+            "told": {name: list(numbers) for name, numbers in self._told.items()},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -153,6 +155,7 @@ class Parties:
         self.num_dropped = state["num_dropped"]
         self._started = {int(number): party for number, party in state["started"]}
         self._arrived = deque(unpack_reply(item) for item in state["arrived"])
+        self._told = {name: deque(state["told"].get(name, ())) for name in self.names}
 
     def _chosen(self, among: Iterable[str] | None) -> tuple[str, ...]:
         if among is None:
@@ -166,7 +169,7 @@ class Parties:
     def _send(self, party: str, verb: str, arguments: tuple[Any, ...], wants_reply: bool) -> int:
         if any(type(item) is Each for item in arguments):
             arguments = tuple(
-                item.by_party[party] if type(item) is Each else item for item in arguments
+                _own(item, party, verb) if type(item) is Each else item for item in arguments
             )
         number = self._next_id
         self._next_id += 1
@@ -212,3 +215,11 @@ class Parties:
             "a method that goes on without it",
             parties=tuple(sorted(silent)),
         )
+
+
+def _own(item: Each, party: str, verb: str) -> Value:
+    if party not in item.by_party:
+        raise ProtocolError(
+            f"'{verb}': no value for party '{party}'; there are values for {sorted(item.by_party)}"
+        )
+    return item.by_party[party]

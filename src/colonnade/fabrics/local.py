@@ -6,6 +6,7 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from colonnade.core.errors import Deadlock
@@ -83,13 +84,19 @@ class InProcess(LocalFabric):
         return self._clock.now()
 
     def work(self, kind: str) -> None:
-        """Nothing to note: real time passes by itself."""
+        """Real time passes by itself."""
+        self._clock.work(kind)
+
+    def num_fitting(self, kind: str, timeout: int) -> int:
+        """By how long the last unit took."""
+        return self._clock.num_fitting(kind, timeout)
 
     def send(self, call: Call) -> None:
         """Run the call at its party, now."""
+        call = isolated_call(call)
         self.meter.sent(call.party, num_bytes_of(call.arguments))
         began = time.perf_counter()
-        reply = self.parties[call.party].execute(isolated_call(call))
+        reply = self.parties[call.party].execute(call)
         self.meter.parties[call.party].seconds_computing += time.perf_counter() - began
         if call.wants_reply or reply.failure is not None:
             self.meter.received(call.party, num_payload_bytes(reply.value))
@@ -116,5 +123,6 @@ class InProcess(LocalFabric):
         return {"replies": [pack_reply(item) for item in self._replies]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put back what ``state`` gave."""
-        self._replies = deque(unpack_reply(item) for item in state["replies"])
+        """Put back what ``state`` gave; replies are as fresh as on the day they came."""
+        now = self.now()
+        self._replies = deque(replace(unpack_reply(item), tick=now) for item in state["replies"])

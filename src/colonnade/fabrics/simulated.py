@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from colonnade.core.errors import ConfigError, Deadlock
@@ -23,23 +23,29 @@ from colonnade.core.fabric import TICKS_PER_SECOND
 from colonnade.core.messages import Call, Reply, num_payload_bytes, pack_reply, unpack_reply
 from colonnade.core.party import Party
 from colonnade.core.seeds import derive_seed
-from colonnade.fabrics.durations import Constant, Duration, Stopwatch
+from colonnade.fabrics.durations import Constant, Duration, Shares, Stopwatch
 from colonnade.fabrics.local import LocalFabric, isolated_call, num_bytes_of
+from colonnade.fabrics.sleeps import Awake, Sleep
 
 __all__ = ["Profile", "Simulated"]
+
+# Work that costs nothing fits any number of times; methods need a number all the same.
+_MOST_STEPS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
     """What one participant's work and link cost, in ticks.
 
-    ``bandwidth`` is bytes per tick, the same in both directions; none means unlimited.
+    ``bandwidth`` is bytes per tick, the same in both directions; none means unlimited. ``sleep``
+    says when the party is away; it holds for calls that want an answer.
     """
 
     encode: Duration = field(default_factory=Constant)
     step: Duration = field(default_factory=lambda: Constant(value=1))
     latency: Duration = field(default_factory=Constant)
     bandwidth: int | None = None
+    sleep: Sleep = field(default_factory=Awake)
 
     def __post_init__(self) -> None:
         if self.bandwidth is not None and self.bandwidth < 1:
@@ -57,7 +63,19 @@ class _PartyClock:
         return self.tick
 
     def work(self, kind: str) -> None:
-        self.tick += self._costs[kind].draw()
+        self.tick += self._costs[kind].draw(self.tick)
+
+    def num_fitting(self, kind: str, timeout: int) -> int:
+        return _num_fitting(self._costs[kind], self.tick, timeout)
+
+
+def _num_fitting(watch: Stopwatch, now: int, timeout: int) -> int:
+    spent = 0
+    for count in range(_MOST_STEPS):
+        spent += watch.peek(now + spent, ahead=count)
+        if spent > timeout:
+            return count
+    return _MOST_STEPS
 
 
 class _Lane:
@@ -86,12 +104,24 @@ class _Site:
             for kind in ("encode", "step", "latency")
         }
         self.clock = _PartyClock(self.watches["encode"], self.watches["step"])
+        self.sleep = profile.sleep
+        self.num_calls = 0
+        self._sleep_shares = Shares(derive_seed(seed, "simulated", name, "sleep"))
         self.down = _Lane(profile.bandwidth)
         self.up = _Lane(profile.bandwidth)
         self.free_at = 0
 
+    def begins(self, arrives: int, wants_reply: bool) -> int:
+        """When a call that arrived begins: when the party is free and awake."""
+        tick = max(arrives, self.free_at)
+        if not wants_reply or isinstance(self.sleep, Awake):
+            return tick
+        self.num_calls += 1
+        return self.sleep.awake_at(tick, self._sleep_shares.at(self.num_calls - 1))
+
     def state(self) -> dict[str, Any]:
         return {
+            "num_calls": self.num_calls,
             "draws": {kind: watch.num_draws for kind, watch in self.watches.items()},
             "free_at": self.free_at,
             "down": [self.down.free_at, self.down.last_delivery],
@@ -101,6 +131,7 @@ class _Site:
     def restore(self, state: Mapping[str, Any]) -> None:
         for kind, count in state["draws"].items():
             self.watches[kind].num_draws = count
+        self.num_calls = state["num_calls"]
         self.free_at = state["free_at"]
         self.down.free_at, self.down.last_delivery = state["down"]
         self.up.free_at, self.up.last_delivery = state["up"]
@@ -130,7 +161,7 @@ class Simulated(LocalFabric):
             profile = own.get(name, default)
             if name in local:
                 # The label holder's own block is at its side.
-                profile = Profile(encode=profile.encode, step=profile.step)
+                profile = replace(profile, latency=Constant(), bandwidth=None)
             self._sites[name] = _Site(name, profile, seed)
             self.parties[name].clock = self._sites[name].clock
         self._fuse = Stopwatch(fuse or Constant(), derive_seed(seed, "simulated", "fuse"))
@@ -144,23 +175,30 @@ class Simulated(LocalFabric):
 
     def work(self, kind: str) -> None:
         """The label holder's own work takes ticks too."""
-        self._now += self._fuse.draw()
+        self._now += self._fuse.draw(self._now)
+
+    def num_fitting(self, kind: str, timeout: int) -> int:
+        """How many of the label holder's updates fit."""
+        return _num_fitting(self._fuse, self._now, timeout)
 
     def send(self, call: Call) -> None:
         """Settle the call's whole course and put its reply on the clock."""
+        call = isolated_call(call)
         site = self._sites[call.party]
         num_bytes = num_bytes_of(call.arguments)
         self.meter.sent(call.party, num_bytes)
-        arrives = site.down.deliver(self._now, num_bytes, site.watches["latency"].draw())
-        begins = site.clock.tick = max(arrives, site.free_at)
-        reply = self.parties[call.party].execute(isolated_call(call))
+        arrives = site.down.deliver(self._now, num_bytes, site.watches["latency"].draw(self._now))
+        begins = site.clock.tick = site.begins(arrives, call.wants_reply)
+        reply = self.parties[call.party].execute(call)
         site.free_at = site.clock.tick
         seconds = (site.free_at - begins) / TICKS_PER_SECOND
         self.meter.parties[call.party].seconds_computing += seconds
         if call.wants_reply or reply.failure is not None:
             num_bytes = num_payload_bytes(reply.value)
             self.meter.received(call.party, num_bytes)
-            tick = site.up.deliver(site.free_at, num_bytes, site.watches["latency"].draw())
+            tick = site.up.deliver(
+                site.free_at, num_bytes, site.watches["latency"].draw(site.free_at)
+            )
             answer = Reply(reply.id, reply.party, reply.exchange, reply.value, reply.failure, tick)
             heapq.heappush(self._replies, (tick, self._num_sent, answer))
             self._num_sent += 1

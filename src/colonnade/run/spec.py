@@ -20,6 +20,7 @@ from colonnade.data.prepare import PrepareSpec
 from colonnade.data.splits import SplitSpec
 from colonnade.fabrics import FABRICS, FabricSpec, InProcessSpec
 from colonnade.fabrics.durations import DURATIONS, Duration
+from colonnade.fabrics.sleeps import SLEEPS, Sleep
 from colonnade.methods import METHODS
 from colonnade.methods.splitnn import SplitNN
 from colonnade.models import ENCODERS, FUSIONS, EncoderSpec, FusionSpec, MLPFusionSpec, MLPSpec
@@ -43,6 +44,7 @@ CHOICES: Mapping[type, Choice] = {
     EncoderSpec: Choice(tag="kind", options=ENCODERS),
     FusionSpec: Choice(tag="kind", options=FUSIONS),
     Duration: DURATIONS,
+    Sleep: SLEEPS,
 }
 
 
