@@ -194,7 +194,7 @@ def make_federation(
         },
         seed=seed,
         deterministic=is_deterministic(fusion),
-        clock=carrier,
+        clock=carrier.clock,
     )
     return Federation(method, holder, carrier, patience or Patience())
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import DataError
-from colonnade.core.fabric import Fabric
+from colonnade.core.fabric import Clock, Fabric
 from colonnade.core.messages import Batch, Call, Reply
 from colonnade.core.parties import Parties
 from colonnade.core.party import Part, Party
@@ -160,24 +160,51 @@ class Bench:
         return self.fabric.run(self.parties.arrival(deadline))
 
 
-class Noisy(Fabric):
-    """Another fabric with noise: strays before every reply, and the reply itself twice."""
+class Wrapped(Fabric):
+    """Another fabric, passed on as it is; for tests that get in between."""
 
     def __init__(self, inner: Fabric) -> None:
         super().__init__(inner.names)
         self.inner, self.meter = inner, inner.meter
+
+    @property
+    def clock(self) -> Clock:
+        return self.inner.clock
+
+    def send(self, call: Call) -> None:
+        self.inner.send(call)
+
+    async def receive(self, deadline: int | None) -> Reply | None:
+        return await self.inner.receive(deadline)
+
+    async def settle(self) -> list[Reply]:
+        return await self.inner.settle()
+
+    def elapsed_seconds(self) -> float:
+        return self.inner.elapsed_seconds()
+
+    def aside(self) -> Fabric:
+        return self.inner.aside()
+
+    async def keep(self, tag: str, best: str) -> None:
+        await self.inner.keep(tag, best)
+
+    async def fetch(self, tag: str) -> None:
+        await self.inner.fetch(tag)
+
+    def state(self) -> dict[str, Any]:
+        return self.inner.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.inner.restore(state)
+
+
+class Noisy(Wrapped):
+    """Strays before every reply, and the reply itself twice."""
+
+    def __init__(self, inner: Fabric) -> None:
+        super().__init__(inner)
         self._queue: deque[Reply] = deque()
-        for name in (
-            "now",
-            "work",
-            "num_fitting",
-            "send",
-            "elapsed_seconds",
-            "aside",
-            "run",
-            "close",
-        ):
-            setattr(self, name, getattr(inner, name))
 
     async def receive(self, deadline: int | None) -> Reply | None:
         if self._queue:
@@ -192,17 +219,6 @@ class Noisy(Fabric):
             reply,
         ]
         return Reply(reply.id + 1000, reply.party, reply.exchange, "stray", tick=reply.tick)
-
-    def now(self) -> int: ...
-    def work(self, kind: str) -> None: ...
-    def num_fitting(self, kind: str, timeout: int) -> int: ...
-    def send(self, call: Call) -> None: ...
-    def elapsed_seconds(self) -> float: ...
-    def aside(self) -> Fabric: ...
-    async def keep(self, tag: str, best: str) -> None: ...
-    async def fetch(self, tag: str) -> None: ...
-    def state(self) -> dict[str, Any]: ...
-    def restore(self, state: Mapping[str, Any]) -> None: ...
 
 
 def assert_plain(value: Any) -> None:

@@ -317,7 +317,7 @@ class TestEveryMethod:
             "num_validation": 9,
             "combine": "mean",
             "default_profile": TIMINGS["trace"],
-            "fuse": Trace(values=(1, 5, 9, 2, 6)),
+            "fuse": Trace(values=(1, 5, 9, 2, 6, 40, 3)),
             "optimizer": OPTIMIZERS["adam"][0],
         }
         return make_federation(**settings | changes)

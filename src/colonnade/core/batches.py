@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import torch
 from torch import Tensor
 
-from colonnade.core.errors import ConfigError
+from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.seeds import derive_seed, shuffled
 
 __all__ = ["BatchPlan"]
+
+_NUM_ORDERS_KEPT = 32
 
 
 class BatchPlan:
@@ -20,6 +24,8 @@ class BatchPlan:
     """
 
     def __init__(self, num_samples: int, batch_size: int, *, seed: int, shuffle: bool) -> None:
+        if num_samples < 1:
+            raise DataError("a part without samples has no batches; leave the part out")
         if batch_size < 1:
             raise ConfigError(f"batch_size: must be at least 1, got {batch_size}")
         self.num_samples = num_samples
@@ -30,8 +36,8 @@ class BatchPlan:
         if len(starts) > 1 and num_samples - starts[-1] == 1:
             starts.pop()
         self._bounds = list(zip(starts, [*starts[1:], num_samples], strict=True))
-        self._epoch = -1
-        self._order = torch.empty(0, dtype=torch.int64)
+        # Asynchronous parties are in different epochs at the same time.
+        self._orders: OrderedDict[int, Tensor] = OrderedDict()
 
     @property
     def num_batches(self) -> int:
@@ -44,7 +50,10 @@ class BatchPlan:
         start, stop = self._bounds[place]
         if not self.shuffle:
             return torch.arange(start, stop)
-        if epoch != self._epoch:
-            order = shuffled(self.num_samples, derive_seed(self.seed, "epoch", epoch))
-            self._order, self._epoch = torch.from_numpy(order), epoch
-        return self._order[start:stop]
+        order = self._orders.get(epoch)
+        if order is None:
+            seed = derive_seed(self.seed, "epoch", epoch)
+            order = self._orders[epoch] = torch.from_numpy(shuffled(self.num_samples, seed))
+            if len(self._orders) > _NUM_ORDERS_KEPT:
+                self._orders.popitem(last=False)
+        return order[start:stop]

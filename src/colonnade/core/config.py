@@ -152,7 +152,7 @@ def _parse_choice(choice: Choice, value: Any, choices: Choices, path: str) -> An
     if tag is None:
         options = ", ".join(sorted(choice.options))
         raise ConfigError(f"{_at(_join(path, choice.tag))}missing; one of: {options}")
-    if tag not in choice.options:
+    if not isinstance(tag, str) or tag not in choice.options:
         hint = nearest(str(tag), list(choice.options))
         raise ConfigError(f"{_at(_join(path, choice.tag))}unknown value {tag!r}{hint}")
     return _parse_dataclass(choice.options[tag], rest, choices, path)
@@ -184,7 +184,9 @@ def _parse_dataclass(cls: Any, value: Any, choices: Choices, path: str) -> Any:
         return cls(**arguments)
     except ConfigError as error:
         message = str(error)
-        raise ConfigError(message if not path else f"{_at(path)}{message}") from error
+        # "lr: must be above 0" becomes "party.bank.optimizer.lr: must be above 0".
+        about_key = message.partition(":")[0].partition(".")[0] in fields
+        raise ConfigError(_join(path, message) if about_key else f"{_at(path)}{message}") from error
 
 
 def _join(path: str, key: str) -> str:

@@ -1,7 +1,7 @@
 """A fabric carries calls to parties and replies back; a clock counts its ticks.
 
-A fabric implements three things: ``send``, ``receive`` and ``now``. Everything that methods may do
-with them (ask all, tell all, arrivals, deadlines) is written once, in ``colonnade.core.parties``.
+A fabric implements three things: ``send``, ``receive`` and a ``clock``. Everything that methods may
+do with them (ask all, tell all, arrivals, deadlines) is written once, in ``core.parties``.
 
 One tick is one millisecond, on every fabric: measured on the real ones, exact on the simulated one.
 """
@@ -30,11 +30,17 @@ class Clock(Protocol):
     def now(self) -> int:
         """The current tick."""
 
+    def begin(self) -> None:
+        """Note that a unit of work begins."""
+
     def work(self, kind: str) -> None:
         """Note that one unit of work (``encode``, ``step`` or ``fuse``) was done.
 
         On a simulated clock this is what makes time pass.
         """
+
+    def fits(self, kind: str, deadline: int) -> bool:
+        """Whether to begin one more unit of work: it ends in time, as far as one can know."""
 
     def num_fitting(self, kind: str, timeout: int) -> int:
         """How many units of work will fit into so many ticks, as far as one can tell."""
@@ -44,17 +50,24 @@ class RealClock:
     """The machine's monotonic clock; work takes the time that it takes."""
 
     def __init__(self) -> None:
-        self._last_work = time.perf_counter()
+        self._began = 0.0
         self._seconds: dict[str, float] = {}
 
     def now(self) -> int:
         """Milliseconds of the monotonic clock."""
         return time.monotonic_ns() // 1_000_000
 
+    def begin(self) -> None:
+        """Remember when."""
+        self._began = time.perf_counter()
+
     def work(self, kind: str) -> None:
-        """Real time passes by itself; how much since the last work is remembered."""
-        now = time.perf_counter()
-        self._seconds[kind], self._last_work = now - self._last_work, now
+        """Real time passes by itself; how much it was is remembered."""
+        self._seconds[kind] = time.perf_counter() - self._began
+
+    def fits(self, kind: str, deadline: int) -> bool:
+        """Until the deadline itself."""
+        return self.now() < deadline
 
     def num_fitting(self, kind: str, timeout: int) -> int:
         """By how long the last unit took; 1 before there was any."""
@@ -110,17 +123,14 @@ class Fabric(ABC):
         self.names = tuple(sorted(names))
         self.meter = Meter({name: Traffic() for name in self.names}, local)
 
+    @property
     @abstractmethod
+    def clock(self) -> Clock:
+        """The label holder's clock."""
+
     def now(self) -> int:
         """The current tick at the label holder."""
-
-    @abstractmethod
-    def work(self, kind: str) -> None:
-        """Note one unit of work at the label holder (see Clock)."""
-
-    @abstractmethod
-    def num_fitting(self, kind: str, timeout: int) -> int:
-        """How many units of the label holder's work fit into so many ticks (see Clock)."""
+        return self.clock.now()
 
     @abstractmethod
     def send(self, call: Call) -> None:
@@ -133,6 +143,10 @@ class Fabric(ABC):
         A reply that arrives exactly at the deadline is in time. Without a deadline, raises
         Deadlock when nothing is on its way.
         """
+
+    @abstractmethod
+    async def settle(self) -> list[Reply]:
+        """Wait until every call that was sent is done; those that failed, left where they are."""
 
     @abstractmethod
     def elapsed_seconds(self) -> float:

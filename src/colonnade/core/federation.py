@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import ConfigError
 from colonnade.core.fabric import Fabric
 from colonnade.core.label_holder import LabelHolder
@@ -112,6 +113,7 @@ class Federation:
                 metrics = self.evaluate("validation")
                 is_best = self._judge(metrics[self.holder.task.quality_name], stop, state)
             yield Event(state.exchange, self.holder.last_loss, metrics, is_best)
+        self.fabric.run(self.parties.settle())
         state.stopped_by = state.stopped_by or "length"
 
     def _judge(self, quality: float, stop: Stop, state: LoopState) -> bool:
@@ -127,22 +129,25 @@ class Federation:
             state.stopped_by = "patience"
         return is_best
 
-    def outputs(self, part: str, num_batches: int) -> Tensor:
-        """Raw outputs for every sample of an unshuffled part, in its order."""
-        return self.fabric.run(self._outputs(part, num_batches))
+    def outputs(self, part: str, plan: BatchPlan) -> Tensor:
+        """Raw outputs for every sample of a part, in the part's order."""
+        return self.fabric.run(self._outputs(part, plan))
 
-    async def _outputs(self, part: str, num_batches: int) -> Tensor:
+    async def _outputs(self, part: str, plan: BatchPlan) -> Tensor:
         parties = Parties(self.fabric.aside(), self.patience)
+        numbers = range(plan.num_batches)
         rows = [
             await self.method.predict(self.holder, parties, Batch(part, number))
-            for number in range(num_batches)
+            for number in numbers
         ]
-        return torch.cat(rows)
+        # The training part's batches are shuffled; its labels are not.
+        order = torch.cat([plan.positions(number) for number in numbers])
+        return torch.cat(rows)[order.argsort()]
 
     def evaluate(self, part: str) -> dict[str, float]:
-        """Loss and every metric of the task on one unshuffled part."""
+        """Loss and every metric of the task on one part."""
         labels = self.holder.parts[part]
-        outputs = self.outputs(part, labels.plan.num_batches)
+        outputs = self.outputs(part, labels.plan)
         loss = self.holder.task.loss(outputs, labels.targets).item()
         return {"loss": loss, **self.holder.task.measure(outputs, labels.values)}
 

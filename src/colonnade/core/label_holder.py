@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import Diverged
 from colonnade.core.fabric import Clock, RealClock
+from colonnade.core.local_optimizers import LocalOptimizer
 from colonnade.core.messages import Batch
 from colonnade.core.optimizers import OptimizerSpec, optimizer_state, restore_optimizer
 from colonnade.core.seeds import derive_seed, drawing_from
@@ -75,21 +76,60 @@ class LabelHolder:
 
         The gradients belong to the loss before the update.
         """
+        gradients = self.gradients(embeddings, batch)
+        self.step()
+        return gradients
+
+    def learn_batches(
+        self, embeddings: Sequence[Mapping[str, Tensor]], batches: Sequence[Batch]
+    ) -> list[dict[str, Tensor]]:
+        """One update over several batches together; dL/dh_k of each batch's own mean loss."""
+        if len(batches) == 1:
+            return [self.learn(embeddings[0], batches[0])]
+        sizes = [len(next(iter(item.values()))) for item in embeddings]
+        joined = {name: torch.cat([item[name] for item in embeddings]) for name in embeddings[0]}
+        gradients = self.gradients(joined, *batches)
+        self.step()
+        # The joint loss averages over all the samples; each batch's own, over its own only.
+        split = {name: torch.split(item, sizes) for name, item in gradients.items()}
+        return [
+            {name: split[name][at] * (sum(sizes) / size) for name in split}
+            for at, size in enumerate(sizes)
+        ]
+
+    def gradients(self, embeddings: Mapping[str, Tensor], *batches: Batch) -> dict[str, Tensor]:
+        """Loss and dL/dh_k; the update of the fusion model is left for ``step``."""
+        self.clock.begin()
         leaves = {name: item.detach().requires_grad_() for name, item in embeddings.items()}
-        loss = self.task.loss(self._fuse(leaves), self.targets(batch))
+        targets = [self.targets(batch) for batch in batches]
+        joined = targets[0] if len(targets) == 1 else torch.cat(targets)
+        loss = self.task.loss(self._fuse(leaves), joined)
         self.last_loss = loss.item()
         if not math.isfinite(self.last_loss):
             raise self._diverged(embeddings)
         for parameter in self._parameters:
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
-        self.clock.work("fuse")
         gradients = {}
         for name, leaf in leaves.items():
             # A fusion model that ignores an embedding gives it a zero gradient, not none.
             gradients[name] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
         return gradients
+
+    def step(self) -> None:
+        """Update the fusion model along the gradients computed last."""
+        self.optimizer.step()
+        self.clock.work("fuse")
+
+    def begin_local_steps(self) -> None:
+        """Tell an optimizer that minds exchanges that one begins (Flex-VFL, section IV)."""
+        if isinstance(self.optimizer, LocalOptimizer):
+            self.optimizer.begin_exchange()
+
+    def scale_learning_rate(self, factor: float) -> None:
+        """Multiply the fusion model's learning rate."""
+        for group in self.optimizer.param_groups:
+            group["lr"] *= factor
 
     def infer(self, embeddings: Mapping[str, Tensor]) -> Tensor:
         """The fusion model's outputs for prediction: evaluation mode, no graph."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -55,6 +56,10 @@ class Method(ABC):
     def participants(self, names: tuple[str, ...], label_holder: str) -> tuple[str, ...]:
         """Which parties take part; all unless a method says otherwise."""
         return names
+
+    def findings(self, holder: LabelHolder) -> Mapping[str, Any]:
+        """What a run's summary should say of this method in particular."""
+        return {}
 
     def exchanges_per_epoch(self, num_batches: int, num_parties: int) -> int:
         """How many exchanges go once through the training part."""

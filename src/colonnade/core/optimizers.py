@@ -12,6 +12,7 @@ from torch import nn
 
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError
+from colonnade.core.local_optimizers import DecayingSGD, LocalMomentum, Proximal
 
 __all__ = ["OPTIMIZERS", "OptimizerSpec", "optimizer_state", "restore_optimizer"]
 
@@ -21,6 +22,9 @@ OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {
     "adamw": torch.optim.AdamW,
     "adagrad": torch.optim.Adagrad,
     "rmsprop": torch.optim.RMSprop,
+    "local_momentum": LocalMomentum,
+    "proximal": Proximal,
+    "decaying_sgd": DecayingSGD,
 }
 
 # One fused kernel for all parameters instead of several small ones each.
@@ -45,6 +49,10 @@ class OptimizerSpec:
         for key in self.options:
             if key not in known:
                 raise ConfigError(f"options.{key}: unknown key{nearest(key, sorted(known))}")
+        try:
+            self.build([nn.Parameter(torch.zeros(1))])
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ConfigError(f"options: {self.name} refuses them: {error}") from error
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """Make the optimizer for these parameters."""

@@ -130,6 +130,17 @@ class Parties:
                 return Arrival(reply.party, self._value_of(reply, "started call"), reply.tick)
             self._set_aside(reply)
 
+    async def wait_until(self, tick: int) -> None:
+        """Let time pass; what arrives meanwhile is kept for ``arrival``."""
+        while (reply := await self._fabric.receive(tick)) is not None:
+            self._set_aside(reply)
+
+    async def settle(self) -> None:
+        """Wait until everything told is done, and raise if any of it failed."""
+        for reply in await self._fabric.settle():
+            if reply.id in self._told.get(reply.party, ()):
+                raise self._failed(reply, "told call")
+
     def in_flight(self) -> dict[str, int]:
         """How many started calls each party has not answered yet."""
         counts = dict.fromkeys(self.names, 0)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import ColonnadeError, ProtocolError, StorageError
 from colonnade.core.fabric import Clock, RealClock
+from colonnade.core.local_optimizers import LocalOptimizer
 from colonnade.core.messages import Batch, Call, Failure, Reply, isolated
 from colonnade.core.optimizers import OptimizerSpec, optimizer_state, restore_optimizer
 from colonnade.core.seeds import derive_seed, drawing_from
@@ -75,12 +76,14 @@ class Party:
         self.optimizer = optimizer.build(self._parameters)
         self.clock: Clock = clock or RealClock()
         self.num_local_steps = 0
+        # What a method remembers between exchanges; tensors and plain values only.
+        self.memory: dict[str, Any] = {}
         self._seed = derive_seed(seed, "party", name)
         self._deterministic = deterministic
         self._vault = vault
         self._num_encodings = 0
         # The last encoding's graph, kept until a step makes it stale.
-        self._pending: tuple[Batch, Tensor] | None = None
+        self._pending: tuple[Batch, int, Tensor] | None = None
 
     # What a method's verbs are made of
 
@@ -96,10 +99,11 @@ class Party:
     def encode(self, batch: Batch) -> Tensor:
         """The embedding h_k(θ_k; x_k) with its graph; not computed twice for the same weights."""
         if self._pending is not None and self._pending[0] == batch:
-            return self._pending[1]
+            return self._pending[2]
+        self.clock.begin()
         self._num_encodings += 1
         embedding = self._forward(batch, self._num_encodings)
-        self._pending = (batch, embedding)
+        self._pending = (batch, self._num_encodings, embedding)
         self.clock.work("encode")
         return embedding
 
@@ -110,6 +114,7 @@ class Party:
                 f"gradient of shape {tuple(gradient.shape)} for an embedding of shape "
                 f"{tuple(embedding.shape)}"
             )
+        self.clock.begin()
         for parameter in self._parameters:
             parameter.grad = None
         torch.autograd.backward(embedding, gradient)
@@ -117,6 +122,11 @@ class Party:
         self._pending = None
         self.num_local_steps += 1
         self.clock.work("step")
+
+    def begin_local_steps(self) -> None:
+        """Tell an optimizer that minds exchanges that one begins (Flex-VFL, section IV)."""
+        if isinstance(self.optimizer, LocalOptimizer):
+            self.optimizer.begin_exchange()
 
     # Verbs of every party
 
@@ -129,6 +139,15 @@ class Party:
                 embedding: Tensor = self.encoder(self.rows(batch))
         finally:
             self.model.train()
+        return embedding
+
+    @verb
+    def refresh(self, batch: Batch) -> Tensor:
+        """The embedding as training sees it, without starting anything that awaits a gradient."""
+        self._num_encodings += 1
+        with torch.no_grad():
+            embedding = self._forward(batch, self._num_encodings)
+        self.clock.work("encode")
         return embedding
 
     @verb
@@ -154,25 +173,29 @@ class Party:
         return {
             "model": self.model.state_dict(),
             "optimizer": optimizer_state(self.optimizer),
+            "memory": self.memory,
             "num_local_steps": self.num_local_steps,
             "num_encodings": self._num_encodings,
-            "pending": None if pending is None else [pending[0].part, pending[0].number],
+            "pending": pending and [pending[0].part, pending[0].number, pending[1]],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Put back what ``state`` gave; an encoding that awaited its gradient is made anew."""
         self.model.load_state_dict(state["model"])
         restore_optimizer(self.optimizer, state["optimizer"])
+        self.memory = dict(state["memory"])
         self.num_local_steps = state["num_local_steps"]
         self._num_encodings = state["num_encodings"]
         self._pending = None
         if state["pending"] is not None:
-            batch = Batch(*state["pending"])
-            self._pending = (batch, self._forward(batch, self._num_encodings))
+            buffers = {name: item.clone() for name, item in self.model.named_buffers()}
+            part, batch_number, number = state["pending"]
+            batch = Batch(part, batch_number)
+            self._pending = (batch, number, self._forward(batch, number))
             # Encoding again moved running statistics (batch norm) a second time: put them back,
             # past autograd's bookkeeping, since the graph made just now does not read them.
             for name, buffer in self.model.named_buffers():
-                buffer.data.copy_(state["model"][name])
+                buffer.data.copy_(buffers[name])
 
     def execute(self, call: Call) -> Reply:
         """Run one call of the closed set of verbs; a failure is an answer too."""

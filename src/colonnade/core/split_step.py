@@ -24,6 +24,7 @@ class SplitParty(Party):
     @verb
     def descend(self, batch: Batch, gradient: Tensor) -> None:
         """Take one step along dL/dh_k."""
+        self.begin_local_steps()
         self.step(self.encode(batch), gradient)
 
 

@@ -83,7 +83,9 @@ class Preparation:
             numeric.append(name)
             means.append(float(train.mean()) if train.size else 0.0)
             # A column that varies, but not within the training part, is centred only.
-            scales.append(float(train.std()) or 1.0 if train.size else 1.0)
+            # Compared by its values: rounding leaves equal ones a spread of 1e-16, not of 0.
+            varies = train.size and train.max() > train.min()
+            scales.append(float(train.std()) or 1.0 if varies else 1.0)
         if not numeric and not levels:
             raise DataError(f"{where}: no usable column is left; give it at least one that varies")
         if spec.shape is not None and (levels or int(np.prod(spec.shape)) != len(numeric)):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from colonnade.core.errors import Deadlock
-from colonnade.core.fabric import Fabric, RealClock
+from colonnade.core.fabric import Clock, Fabric, RealClock
 from colonnade.core.messages import (
     Call,
     Reply,
@@ -79,17 +79,10 @@ class InProcess(LocalFabric):
         self._began = time.perf_counter()
         self._replies: deque[Reply] = deque()
 
-    def now(self) -> int:
-        """Milliseconds of the monotonic clock."""
-        return self._clock.now()
-
-    def work(self, kind: str) -> None:
-        """Real time passes by itself."""
-        self._clock.work(kind)
-
-    def num_fitting(self, kind: str, timeout: int) -> int:
-        """By how long the last unit took."""
-        return self._clock.num_fitting(kind, timeout)
+    @property
+    def clock(self) -> Clock:
+        """The machine's."""
+        return self._clock
 
     def send(self, call: Call) -> None:
         """Run the call at its party, now."""
@@ -113,6 +106,10 @@ class InProcess(LocalFabric):
         if deadline is not None and self._replies[0].tick > deadline:
             return None
         return self._replies.popleft()
+
+    async def settle(self) -> list[Reply]:
+        """Every call is done as soon as it is sent."""
+        return [reply for reply in self._replies if reply.failure is not None]
 
     def elapsed_seconds(self) -> float:
         """Real seconds since the fabric began."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from colonnade.core.errors import ConfigError, Deadlock
-from colonnade.core.fabric import TICKS_PER_SECOND
+from colonnade.core.fabric import TICKS_PER_SECOND, Clock
 from colonnade.core.messages import Call, Reply, num_payload_bytes, pack_reply, unpack_reply
 from colonnade.core.party import Party
 from colonnade.core.seeds import derive_seed
@@ -52,30 +52,32 @@ class Profile:
             raise ConfigError(f"bandwidth: at least 1 byte per tick, got {self.bandwidth}")
 
 
-class _PartyClock:
-    """A party's own time: stands at the start of a call and advances with its work."""
+class _VirtualClock:
+    """One participant's own time: whole ticks, moved on by its work."""
 
-    def __init__(self, encode: Stopwatch, step: Stopwatch) -> None:
+    def __init__(self, costs: Mapping[str, Stopwatch]) -> None:
         self.tick = 0
-        self._costs = {"encode": encode, "step": step}
+        self._costs = costs
 
     def now(self) -> int:
         return self.tick
 
+    def begin(self) -> None:
+        """Work takes its time when it is done."""
+
     def work(self, kind: str) -> None:
         self.tick += self._costs[kind].draw(self.tick)
 
+    def fits(self, kind: str, deadline: int) -> bool:
+        return self.tick + self._costs[kind].peek(self.tick) <= deadline
+
     def num_fitting(self, kind: str, timeout: int) -> int:
-        return _num_fitting(self._costs[kind], self.tick, timeout)
-
-
-def _num_fitting(watch: Stopwatch, now: int, timeout: int) -> int:
-    spent = 0
-    for count in range(_MOST_STEPS):
-        spent += watch.peek(now + spent, ahead=count)
-        if spent > timeout:
-            return count
-    return _MOST_STEPS
+        spent = 0
+        for count in range(_MOST_STEPS):
+            spent += self._costs[kind].peek(self.tick + spent, ahead=count)
+            if spent > timeout:
+                return count
+        return _MOST_STEPS
 
 
 class _Lane:
@@ -103,7 +105,7 @@ class _Site:
             kind: Stopwatch(getattr(profile, kind), derive_seed(seed, "simulated", name, kind))
             for kind in ("encode", "step", "latency")
         }
-        self.clock = _PartyClock(self.watches["encode"], self.watches["step"])
+        self.clock = _VirtualClock(self.watches)
         self.sleep = profile.sleep
         self.num_calls = 0
         self._sleep_shares = Shares(derive_seed(seed, "simulated", name, "sleep"))
@@ -165,21 +167,14 @@ class Simulated(LocalFabric):
             self._sites[name] = _Site(name, profile, seed)
             self.parties[name].clock = self._sites[name].clock
         self._fuse = Stopwatch(fuse or Constant(), derive_seed(seed, "simulated", "fuse"))
-        self._now = 0
+        self._clock = _VirtualClock({"fuse": self._fuse})
         self._num_sent = 0
         self._replies: list[tuple[int, int, Reply]] = []
 
-    def now(self) -> int:
-        """The tick at the label holder."""
-        return self._now
-
-    def work(self, kind: str) -> None:
-        """The label holder's own work takes ticks too."""
-        self._now += self._fuse.draw(self._now)
-
-    def num_fitting(self, kind: str, timeout: int) -> int:
-        """How many of the label holder's updates fit."""
-        return _num_fitting(self._fuse, self._now, timeout)
+    @property
+    def clock(self) -> Clock:
+        """The label holder's."""
+        return self._clock
 
     def send(self, call: Call) -> None:
         """Settle the call's whole course and put its reply on the clock."""
@@ -187,7 +182,8 @@ class Simulated(LocalFabric):
         site = self._sites[call.party]
         num_bytes = num_bytes_of(call.arguments)
         self.meter.sent(call.party, num_bytes)
-        arrives = site.down.deliver(self._now, num_bytes, site.watches["latency"].draw(self._now))
+        now = self._clock.tick
+        arrives = site.down.deliver(now, num_bytes, site.watches["latency"].draw(now))
         begins = site.clock.tick = site.begins(arrives, call.wants_reply)
         reply = self.parties[call.party].execute(call)
         site.free_at = site.clock.tick
@@ -207,25 +203,30 @@ class Simulated(LocalFabric):
         """Let time pass until the next delivery or the deadline, whichever is first."""
         if not self._replies and deadline is None:
             raise Deadlock(
-                f"tick {self._now}: the label holder waits and nothing is on its way",
-                tick=self._now,
+                f"tick {self._clock.tick}: the label holder waits and nothing is on its way",
+                tick=self._clock.tick,
             )
         if not self._replies or (deadline is not None and self._replies[0][0] > deadline):
             assert deadline is not None
-            self._now = max(self._now, deadline)
+            self._clock.tick = max(self._clock.tick, deadline)
             return None
         tick, _, reply = heapq.heappop(self._replies)
-        self._now = max(self._now, tick)
+        self._clock.tick = max(self._clock.tick, tick)
         return reply
+
+    async def settle(self) -> list[Reply]:
+        """Every call's course is settled when it is sent: no time passes."""
+        waiting = sorted(self._replies, key=_by_arrival)
+        return [reply for _, _, reply in waiting if reply.failure is not None]
 
     def elapsed_seconds(self) -> float:
         """Simulated seconds."""
-        return self._now / TICKS_PER_SECOND
+        return self._clock.tick / TICKS_PER_SECOND
 
     def state(self) -> dict[str, Any]:
         """The clock and every reply on its way."""
         return {
-            "now": self._now,
+            "now": self._clock.tick,
             "num_sent": self._num_sent,
             "fuse_draws": self._fuse.num_draws,
             "sites": {name: site.state() for name, site in self._sites.items()},
@@ -234,7 +235,7 @@ class Simulated(LocalFabric):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Put back what ``state`` gave."""
-        self._now = state["now"]
+        self._clock.tick = state["now"]
         self._num_sent = state["num_sent"]
         self._fuse.num_draws = state["fuse_draws"]
         for name, site_state in state["sites"].items():
@@ -242,3 +243,7 @@ class Simulated(LocalFabric):
         replies = [(item["tick"], item["order"], unpack_reply(item)) for item in state["replies"]]
         heapq.heapify(replies)
         self._replies = replies
+
+
+def _by_arrival(entry: tuple[int, int, Reply]) -> tuple[int, int]:
+    return entry[:2]

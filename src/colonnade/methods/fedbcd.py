@@ -34,6 +34,7 @@ class FedBCDParty(Party):
     @verb
     def descend(self, batch: Batch, gradient: Tensor, num_steps: int) -> None:
         """Q steps: dL/dh_k stays as received, dh_k/dθ_k is fresh each time."""
+        self.begin_local_steps()
         for _ in range(num_steps):
             self.step(self.encode(batch), gradient)
 

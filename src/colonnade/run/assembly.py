@@ -123,7 +123,7 @@ class Blueprint:
         holder = self._label_holder(data, plans)
         local = frozenset({self.label_holder} & set(parties))
         fabric = spec.fabric.build(parties, local=local, seed=spec.seed)
-        holder.clock = fabric
+        holder.clock = fabric.clock
         return Federation(spec.method, holder, fabric, spec.patience)
 
     def _label_holder(self, data: TrainingData, plans: Mapping[str, BatchPlan]) -> LabelHolder:

@@ -153,7 +153,7 @@ class Result:
         for name, item in features.items():
             parties[name].parts[_NEW] = Part(features=item, plan=plan)
         try:
-            return ids, self._federation.outputs(_NEW, plan.num_batches)
+            return ids, self._federation.outputs(_NEW, plan)
         finally:
             for party in parties.values():
                 party.parts.pop(_NEW, None)

@@ -102,6 +102,7 @@ def summarize(
         },
         # No protection exists yet: every embedding left as it was.
         "privacy": dict.fromkeys(blueprint.participants),
+        "findings": dict(spec.method.findings(federation.holder)),
         "seed": spec.seed,
         "revision": revision(),
         "version": version("colonnade"),

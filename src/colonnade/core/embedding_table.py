@@ -1,0 +1,97 @@
+"""The label holder's table of last known embeddings, per party and sample, with their delays.
+
+Delays follow VAFL's equation (3): an entry that was just written has delay 1 at the next
+iteration, and one more at each iteration after that. The table keeps the iteration of writing,
+from which the delay follows; it lives in the label holder's memory and so in every checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from colonnade.core.label_holder import LabelHolder
+from colonnade.core.messages import Batch
+from colonnade.core.parties import Parties
+
+__all__ = ["EmbeddingTable"]
+
+
+class EmbeddingTable:
+    """A view of ``holder.memory``; making one costs nothing."""
+
+    def __init__(self, holder: LabelHolder) -> None:
+        self._holder = holder
+        self._memory: dict[str, Any] = holder.memory.setdefault(
+            "table", {"iteration": 0, "embeddings": {}, "written": {}, "num_delays": {}}
+        )
+
+    @property
+    def iteration(self) -> int:
+        """The paper's k: how many updates there were."""
+        iteration: int = self._memory["iteration"]
+        return iteration
+
+    def write(self, party: str, batch: Batch, embedding: Tensor) -> None:
+        """Store a party's embedding of a batch; a wrong number of rows is refused by torch."""
+        positions = self._positions(batch)
+        if party not in self._memory["embeddings"]:
+            num_samples = self._holder.parts[batch.part].plan.num_samples
+            self._memory["embeddings"][party] = embedding.new_zeros(num_samples, embedding.shape[1])
+            # Never written: as old as can be.
+            self._memory["written"][party] = torch.full((num_samples,), _NEVER)
+        self._memory["embeddings"][party][positions] = embedding
+        # Before the first iteration everything is written "at -1", so that its delay is 1.
+        self._memory["written"][party][positions] = (
+            self.iteration if self._memory.get("began") else -1
+        )
+
+    async def fill(self, parties: Parties, part: str = "train") -> None:
+        """Have every party upload every sample once; from then on iterations count."""
+        for number in range(self._holder.parts[part].plan.num_batches):
+            batch = Batch(part, number)
+            for name, embedding in (await parties.ask("refresh", batch)).items():
+                self.write(name, batch, embedding)
+        self._memory["began"] = True
+
+    def advance(self) -> None:
+        """One iteration is over."""
+        self._memory["iteration"] += 1
+
+    def delay(self, party: str, batch: Batch) -> int:
+        """The largest delay τ among a party's entries of a batch; 0 for fresh ones."""
+        written = self._memory["written"][party][self._positions(batch)]
+        return self.iteration - int(written.min())
+
+    def read(
+        self, batch: Batch, parties: Iterable[str], *, fresh: Container[str]
+    ) -> dict[str, Tensor]:
+        """Every party's last known embedding of a batch; notes the delays of those not fresh."""
+        positions = self._positions(batch)
+        found = {}
+        for party in parties:
+            found[party] = self._memory["embeddings"][party][positions]
+            if party not in fresh:
+                delays = self.iteration - self._memory["written"][party][positions]
+                self._note(delays)
+        return found
+
+    def _note(self, delays: Tensor) -> None:
+        counts: dict[str, int] = self._memory["num_delays"]
+        values, numbers = torch.unique(delays, return_counts=True)
+        for value, number in zip(values.tolist(), numbers.tolist(), strict=True):
+            counts[str(value)] = counts.get(str(value), 0) + number
+
+    def delays(self) -> Mapping[int, int]:
+        """How often an entry of each delay was used."""
+        counts: dict[str, int] = self._memory["num_delays"]
+        return {int(delay): counts[delay] for delay in sorted(counts, key=int)}
+
+    def _positions(self, batch: Batch) -> Tensor:
+        return self._holder.parts[batch.part].plan.positions(batch.number)
+
+
+_NEVER = -(2**40)

@@ -1,0 +1,212 @@
+"""The two estimators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias, final
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from colonnade.core.errors import ConfigError, DataError
+from colonnade.core.task import TaskKind
+from colonnade.data.blocks import Block, Labels
+from colonnade.estimator.columns import (
+    Columns,
+    assign_columns,
+    blocks_by_party,
+    label_name,
+    row_ids,
+)
+from colonnade.estimator.settings import fills_missing, run_spec
+from colonnade.run.engine import train
+from colonnade.run.result import Result
+from colonnade.run.sources import Sources
+
+__all__ = ["VerticalClassifier", "VerticalRegressor"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
+    """What classifier and regressor share; abstract."""
+
+    def __init__(
+        self,
+        *,
+        parties: Mapping[str, Columns] | None = None,
+        label_holder: str | None = None,
+        method: str | Mapping[str, Any] = "splitnn",
+        hidden: Sequence[int] = (64,),
+        embedding: int = 32,
+        fusion: str | Mapping[str, Any] = "mlp",
+        combine: Literal["concat", "mean"] = "concat",
+        optimizer: str | Mapping[str, Any] = "adam",
+        learning_rate: float = 2e-3,
+        epochs: int = 30,
+        batch_size: int = 32,
+        patience: int | None = None,
+        validation_fraction: float = 0.1,
+        dtype: Literal["float32", "float64"] = "float64",
+        random_state: int | np.random.RandomState | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.parties = parties
+        self.label_holder = label_holder
+        self.method = method
+        self.hidden = hidden
+        self.embedding = embedding
+        self.fusion = fusion
+        self.combine = combine
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.dtype = dtype
+        self.random_state = random_state
+        self.settings = settings
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.allow_nan = fills_missing(self.settings)
+        return tags
+
+    def _checked(self, X: Any, y: Any, *, numeric_target: bool) -> tuple[pd.DataFrame, Array]:
+        """The table with one name per column, and the target, as scikit-learn wants them checked.
+
+        A pandas table is taken as it is, so that its columns of text stay categorical; its
+        numbers are checked by the parties that they belong to.
+        """
+        if isinstance(X, pd.DataFrame):
+            validate_data(self, X, y, skip_check_array=True)
+            target = column_or_1d(y, warn=True)
+            check_consistent_length(X, target)
+            if not len(X):
+                raise DataError("X: has no rows; give it at least one")
+        else:
+            X, target = validate_data(
+                self,
+                X,
+                y,
+                dtype=np.float64,
+                y_numeric=numeric_target,
+                ensure_all_finite="allow-nan" if fills_missing(self.settings) else True,
+            )
+        missing = np.flatnonzero(pd.isna(target))
+        if missing.size:
+            raise DataError(
+                f"y: {missing.size} of {len(target)} labels are missing (first at row "
+                f"{missing[0]}); remove those samples or fill them in"
+            )
+        return self._named(X), target
+
+    def _named(self, X: Any) -> pd.DataFrame:
+        """The table under the column names that training saw, or x0, x1, ... if it saw none."""
+        known = getattr(self, "feature_names_in_", None)
+        names = [f"x{at}" for at in range(self.n_features_in_)] if known is None else list(known)
+        table = X if isinstance(X, pd.DataFrame) else pd.DataFrame(X)
+        return table.set_axis(names, axis=1)
+
+    def _train(self, table: pd.DataFrame, target: Array, kind: TaskKind) -> None:
+        holder = "label_holder" if self.label_holder is None else self.label_holder
+        if not isinstance(holder, str) or not holder:
+            raise ConfigError(f"label_holder: expected a name or None, got {holder!r}")
+        names = [str(name) for name in table.columns]
+        parties = assign_columns(self.parties, names, named=hasattr(self, "feature_names_in_"))
+        spec = run_spec(self.get_params(deep=False), kind, len(table))
+        sources = Sources(
+            blocks=blocks_by_party(table, parties),
+            labels=Labels(ids=row_ids(len(table)), values=target, name=label_name(names)),
+            label_holder=holder,
+            kind=kind,
+        )
+        self.result_: Result = train(spec, sources=sources)
+        self.parties_: dict[str, list[str]] = parties
+        self.n_iter_: int = math.ceil(self.result_.summary["epochs"])
+
+    def _blocks_of(self, X: Any) -> dict[str, Block]:
+        """Every party's columns of a table to predict for."""
+        check_is_fitted(self)
+        if isinstance(X, pd.DataFrame):
+            validate_data(self, X, reset=False, skip_check_array=True)
+        else:
+            finite = "allow-nan" if fills_missing(self.settings) else True
+            X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=finite)
+        return blocks_by_party(self._named(X), self.parties_)
+
+
+@final
+class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[misc]
+    """Classify by columns that several parties hold.
+
+    ``parties`` maps each party to its columns, by name or by position; every column belongs to
+    exactly one. Without it the columns are split in order between "party_1" and "party_2".
+    ``label_holder`` names the party that has the labels, or somebody without columns (default).
+    ``settings`` takes what else a run's TOML file takes.
+
+    >>> parties = {"bank": ["income", "balance"], "telco": ["calls", "region"]}
+    >>> model = VerticalClassifier(parties=parties, label_holder="bank").fit(X, y)
+    >>> model.predict_proba(X_new)
+    >>> model.result_.save("model")
+    """
+
+    def fit(self, X: Any, y: Any) -> VerticalClassifier:
+        """Train over the columns of all parties."""
+        table, target = self._checked(X, y, numeric_target=False)
+        check_classification_targets(target)
+        classes = np.unique(target)
+        if len(classes) < 2:
+            raise DataError(
+                f"y: there is only 1 class, {classes.tolist()[0]!r}; training needs at least two"
+            )
+        self._train(table, target, "binary" if len(classes) == 2 else "multiclass")
+        self.classes_: Array = classes
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """The most probable class of every row."""
+        scores = self.decision_function(X)
+        codes = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
+        classes: Array = self.classes_[codes]
+        return classes
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each class, in the order of ``classes_``."""
+        blocks = self._blocks_of(X)
+        probabilities: Array = self.result_.predict_proba(blocks).to_numpy()
+        return probabilities
+
+    def decision_function(self, X: Any) -> Array:
+        """Logits: one column per class, or of two classes the second one's only."""
+        blocks = self._blocks_of(X)
+        outputs: Array = self.result_.outputs(blocks).to_numpy()
+        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
+
+
+@final
+class VerticalRegressor(RegressorMixin, _VerticalEstimator):  # type: ignore[misc]
+    """Predict a number by columns that several parties hold.
+
+    Parameters are those of ``VerticalClassifier``. The target is centred and scaled for training
+    and comes back in its own unit.
+    """
+
+    def fit(self, X: Any, y: Any) -> VerticalRegressor:
+        """Train over the columns of all parties."""
+        table, target = self._checked(X, y, numeric_target=True)
+        self._train(table, target, "regression")
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """The predicted number of every row."""
+        blocks = self._blocks_of(X)
+        numbers: Array = self.result_.predict(blocks).to_numpy()
+        return numbers
