@@ -61,6 +61,11 @@ class EmbeddingTable:
         """One iteration is over."""
         self._memory["iteration"] += 1
 
+    def knows(self, party: str, batch: Batch) -> bool:
+        """Whether every sample of a batch was seen from this party at least once."""
+        written = self._memory["written"].get(party)
+        return written is not None and int(written[self._positions(batch)].min()) > _NEVER
+
     def delay(self, party: str, batch: Batch) -> int:
         """The largest delay τ among a party's entries of a batch; 0 for fresh ones."""
         written = self._memory["written"][party][self._positions(batch)]

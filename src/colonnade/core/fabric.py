@@ -17,11 +17,23 @@ from typing import Any, Protocol, TypeVar
 from colonnade.core.errors import ProtocolError
 from colonnade.core.messages import Call, Reply
 
-__all__ = ["TICKS_PER_SECOND", "Clock", "Fabric", "Meter", "RealClock", "Traffic", "drive"]
+__all__ = [
+    "TICKS_PER_SECOND",
+    "UNBOUNDED",
+    "Clock",
+    "Fabric",
+    "Meter",
+    "RealClock",
+    "Traffic",
+    "drive",
+]
 
 T = TypeVar("T")
 
 TICKS_PER_SECOND = 1000
+
+# So many units of work fit where work costs no time.
+UNBOUNDED = 10_000
 
 
 class Clock(Protocol):

@@ -42,6 +42,11 @@ class Method(ABC):
     # Brings all columns to one place: a baseline that no federation can have.
     pools_blocks: ClassVar[bool] = False
 
+    @property
+    def shares_labels(self) -> bool:
+        """Whether parties need labels of their own, by agreement beforehand."""
+        return False
+
     @abstractmethod
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """One exchange: everything between two moments at which a checkpoint may be taken."""

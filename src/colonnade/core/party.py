@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -16,9 +17,10 @@ from colonnade.core.local_optimizers import LocalOptimizer
 from colonnade.core.messages import Batch, Call, Failure, Reply, isolated
 from colonnade.core.optimizers import OptimizerSpec, optimizer_state, restore_optimizer
 from colonnade.core.seeds import derive_seed, drawing_from
+from colonnade.core.task import Task
 from colonnade.core.verbs import Verb, collect_verbs, verb
 
-__all__ = ["Part", "Party", "Vault"]
+__all__ = ["Part", "Party", "Replica", "Vault"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,20 @@ class Part:
 
     features: Tensor
     plan: BatchPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replica:
+    """What a party with labels of its own needs to compute the loss by itself."""
+
+    fusion: nn.Module
+    task: Task
+    parts: Mapping[str, tuple[Tensor, BatchPlan]]
+
+    def loss(self, embeddings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The loss of a batch under the fusion model as last received."""
+        targets, plan = self.parts[batch.part]
+        return self.task.loss(self.fusion(embeddings), targets[plan.positions(batch.number)])
 
 
 class Vault(Protocol):
@@ -65,6 +81,7 @@ class Party:
         seed: int = 0,
         deterministic: bool = False,
         modules: Mapping[str, nn.Module] | None = None,
+        replica: Replica | None = None,
         vault: Vault | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -80,6 +97,7 @@ class Party:
         self.memory: dict[str, Any] = {}
         self._seed = derive_seed(seed, "party", name)
         self._deterministic = deterministic
+        self._replica = replica
         self._vault = vault
         self._num_encodings = 0
         # The last encoding's graph, kept until a step makes it stale.
@@ -122,6 +140,17 @@ class Party:
         self._pending = None
         self.num_local_steps += 1
         self.clock.work("step")
+
+    @property
+    def replica(self) -> Replica:
+        """Labels and fusion model, where the parties agreed to share labels."""
+        if self._replica is None:
+            raise ProtocolError(f"party '{self.name}' has no labels; they are private here")
+        return self._replica
+
+    def own_randomness(self) -> AbstractContextManager[None]:
+        """Within it, dropout and the like draw from this party's own stream."""
+        return drawing_from(derive_seed(self._seed, "own", self._num_encodings))
 
     def begin_local_steps(self) -> None:
         """Tell an optimizer that minds exchanges that one begins (Flex-VFL, section IV)."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from colonnade.core.errors import ConfigError, Deadlock
-from colonnade.core.fabric import TICKS_PER_SECOND, Clock
+from colonnade.core.fabric import TICKS_PER_SECOND, UNBOUNDED, Clock
 from colonnade.core.messages import Call, Reply, num_payload_bytes, pack_reply, unpack_reply
 from colonnade.core.party import Party
 from colonnade.core.seeds import derive_seed
@@ -28,9 +28,6 @@ from colonnade.fabrics.local import LocalFabric, isolated_call, num_bytes_of
 from colonnade.fabrics.sleeps import Awake, Sleep
 
 __all__ = ["Profile", "Simulated"]
-
-# Work that costs nothing fits any number of times; methods need a number all the same.
-_MOST_STEPS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +70,11 @@ class _VirtualClock:
 
     def num_fitting(self, kind: str, timeout: int) -> int:
         spent = 0
-        for count in range(_MOST_STEPS):
+        for count in range(UNBOUNDED):
             spent += self._costs[kind].peek(self.tick + spent, ahead=count)
             if spent > timeout:
                 return count
-        return _MOST_STEPS
+        return UNBOUNDED
 
 
 class _Lane:

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 
 from colonnade.core.method import Method
 from colonnade.methods.alone import Alone
+from colonnade.methods.asynchronous import Asynchronous
 from colonnade.methods.centralized import Centralized
 from colonnade.methods.fedbcd import FedBCD
+from colonnade.methods.flex import PBCD, AdaptiveFlex, Flex, SyncVFL
 from colonnade.methods.splitnn import SplitNN
+from colonnade.methods.vafl import VAFL
 
 __all__ = ["METHODS"]
 
@@ -17,6 +20,12 @@ METHODS: Mapping[str, type[Method]] = {
     for method in (
         SplitNN,
         FedBCD,
+        Asynchronous,
+        VAFL,
+        PBCD,
+        SyncVFL,
+        Flex,
+        AdaptiveFlex,
         Alone,
         Centralized,
     )

@@ -10,33 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from colonnade.core.errors import ConfigError
 from colonnade.core.label_holder import LabelHolder
+from colonnade.core.local_steps import LocalStepsParty
 from colonnade.core.messages import Batch
 from colonnade.core.method import Method, MethodInfo
 from colonnade.core.parties import Parties, each
-from colonnade.core.party import Party
-from colonnade.core.verbs import verb
 
 __all__ = ["FedBCD"]
-
-
-class FedBCDParty(Party):
-    """The silo's half: θ_k and x_k never leave it."""
-
-    @verb
-    def embed(self, batch: Batch) -> Tensor:
-        """Send h_k(θ_k; x_k)."""
-        return self.encode(batch)
-
-    @verb
-    def descend(self, batch: Batch, gradient: Tensor, num_steps: int) -> None:
-        """Q steps: dL/dh_k stays as received, dh_k/dθ_k is fresh each time."""
-        self.begin_local_steps()
-        for _ in range(num_steps):
-            self.step(self.encode(batch), gradient)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +33,7 @@ class FedBCD(Method):
         heterogeneous_models=True,
         private_labels=True,
     )
-    party = FedBCDParty
+    party = LocalStepsParty
 
     local_steps: int = 5
 

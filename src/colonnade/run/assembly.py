@@ -103,6 +103,7 @@ class Blueprint:
         """Make parties, label holder and fabric, with fresh weights from the seed."""
         spec = self.spec
         plans = self._plans(data)
+        holder = self._label_holder(data, plans)
         parties = {}
         for name in self.participants:
             with drawing_from(derive_seed(spec.seed, "init", "party", name)):
@@ -118,13 +119,17 @@ class Blueprint:
                 parts=parts,
                 seed=spec.seed,
                 deterministic=is_deterministic(encoder),
+                replica=self._replica(holder) if spec.method.shares_labels else None,
                 vault=make_vault(name) if make_vault else None,
             )
-        holder = self._label_holder(data, plans)
         local = frozenset({self.label_holder} & set(parties))
         fabric = spec.fabric.build(parties, local=local, seed=spec.seed)
         holder.clock = fabric.clock
         return Federation(spec.method, holder, fabric, spec.patience)
+
+    def _replica(self, holder: LabelHolder) -> Replica:
+        parts = {name: (part.targets, part.plan) for name, part in holder.parts.items()}
+        return Replica(fusion=copy.deepcopy(holder.fusion), task=self.task, parts=parts)
 
     def _label_holder(self, data: TrainingData, plans: Mapping[str, BatchPlan]) -> LabelHolder:
         spec = self.spec

@@ -1,0 +1,331 @@
+"""Flex-VFL and its kin: local steps on one snapshot, as many as each party manages.
+
+Paper: Castiglia et al. 2023, Algorithms 1 and 2, section IV (local optimizers), section VII A
+(P-BCD, Sync-Min, Sync-Max). Departures:
+
+1. ``labels = "private"`` (the default) replaces the snapshot by dL/dh_k, which stays fixed over the
+   local steps, as the paper suggests after Liu et al.; ``"shared"`` is the paper's own form, for
+   parties that have the labels already. Labels never cross a link in either.
+2. A party that does not answer is not assumed away: its last known embedding of that batch stands
+   in, or, before there is one, the exchange is left out and counted.
+3. For adaptive optimizers (Adam and so on) the weights w stand at 1; for lasting momentum they are
+   those of momentum that starts anew. The exponent of the proximal weights is τ - 1 - t, as the
+   paper's own recursion gives, not the τ - t + 1 of its last line.
+4. The first exchange of Adaptive Flex-VFL takes τ from how many steps fit by the clock, in place of
+   a dummy exchange.
+
+Legend: Φ: snapshot of all embeddings and the fusion model; τ_k: local steps of party k; w̄_k: the
+largest of its weights; A_k: its configured learning rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from colonnade.core.embedding_table import EmbeddingTable
+from colonnade.core.errors import ConfigError, MissingBlock
+from colonnade.core.fabric import UNBOUNDED, Clock
+from colonnade.core.label_holder import LabelHolder
+from colonnade.core.local_optimizers import step_weights
+from colonnade.core.messages import Batch
+from colonnade.core.method import Method, MethodInfo
+from colonnade.core.parties import Parties, each
+from colonnade.core.party import Party
+from colonnade.core.verbs import verb
+
+__all__ = ["PBCD", "AdaptiveFlex", "Flex", "SyncVFL"]
+
+# Work that costs no time on a simulated clock would fit for ever.
+_MOST_STEPS = 1000
+
+Labels = Literal["private", "shared"]
+
+
+def steps_within(clock: Clock, kind: str, num_steps: int, timeout: int) -> Iterator[int]:
+    """``num_steps`` of them, or, if that is 0, as many as fit; at least one."""
+    deadline = clock.now() + timeout
+    step = 0
+    while step == 0 or (
+        step < num_steps if num_steps else step < _MOST_STEPS and clock.fits(kind, deadline)
+    ):
+        yield step
+        step += 1
+
+
+def adapted_rate(optimizer: torch.optim.Optimizer, configured: float, num_steps: int) -> float:
+    """η_k = A_k / (τ_k w̄_k), from the last exchange's τ and w (Algorithm 2)."""
+    return configured / (num_steps * max(step_weights(optimizer, num_steps)))
+
+
+class FlexParty(Party):
+    """The silo's half: local steps on one batch until the timeout."""
+
+    @verb
+    def embed(self, batch: Batch, timeout: int) -> Mapping[str, Tensor]:
+        """Send h_k(θ_k; x_k), and how many local steps fit into the timeout now."""
+        fitting = max(1, self.clock.num_fitting("step", timeout))
+        return {"embedding": self.encode(batch), "fitting": torch.tensor(fitting)}
+
+    @verb
+    def descend(
+        self, batch: Batch, gradient: Tensor, num_steps: int, timeout: int, adaptive: bool
+    ) -> None:
+        """Local steps with dL/dh_k as received (labels private)."""
+        self._begin(timeout, adaptive)
+        for step in steps_within(self.clock, "step", num_steps, timeout):
+            self.step(self.encode(batch), gradient)
+            self.memory["num_steps"] = step + 1
+
+    @verb
+    def descend_knowing_labels(
+        self,
+        batch: Batch,
+        snapshot: Mapping[str, Tensor],
+        fusion: Mapping[str, Tensor],
+        num_steps: int,
+        timeout: int,
+        adaptive: bool,
+    ) -> None:
+        """Local steps on Φ: own embedding fresh, the others' and the fusion model stale."""
+        self._begin(timeout, adaptive)
+        replica = self.replica
+        replica.fusion.load_state_dict(fusion)
+        for step in steps_within(self.clock, "step", num_steps, timeout):
+            embedding = self.encode(batch)
+            leaf = embedding.detach().requires_grad_()
+            with self.own_randomness():
+                loss = replica.loss({**snapshot, self.name: leaf}, batch)
+            (gradient,) = torch.autograd.grad(loss, leaf)
+            self.step(embedding, gradient)
+            self.memory["num_steps"] = step + 1
+
+    def _begin(self, timeout: int, adaptive: bool) -> None:
+        self.begin_local_steps()
+        if not adaptive:
+            return
+        group = self.optimizer.param_groups[0]
+        configured = self.memory.setdefault("configured_rate", group["lr"])
+        before = self.memory.get("num_steps") or max(1, self.clock.num_fitting("step", timeout))
+        group["lr"] = adapted_rate(self.optimizer, configured, before)
+
+
+async def flexible_exchange(
+    holder: LabelHolder,
+    parties: Parties,
+    batch: Batch,
+    *,
+    labels: Labels,
+    timeout: int,
+    wanted: Literal["one", "fixed", "min", "max", "all"],
+    num_steps: int = 0,
+    adaptive: bool = False,
+) -> None:
+    """Algorithm 1, lines 3 to 16; ``wanted`` says how τ_k is chosen."""
+    uploads = await parties.ask("embed", batch, timeout)
+    embeddings = {name: item["embedding"] for name, item in uploads.items()}
+    fitting = [int(item["fitting"]) for item in uploads.values()]
+    if not _complete(holder, parties, batch, embeddings):
+        return
+    steps = {
+        "one": 1,
+        "fixed": num_steps,
+        "min": min(fitting, default=1),
+        "max": max(fitting, default=1),
+        "all": 0,
+    }[wanted]
+    holder.begin_local_steps()
+    if adaptive:
+        _adapt(holder, timeout)
+    began = parties.now()
+    present = tuple(uploads)
+    try:
+        gradients = holder.gradients(embeddings, batch)
+    except MissingBlock:
+        holder.memory["num_left_out"] = holder.memory.get("num_left_out", 0) + 1
+        return
+    if labels == "private":
+        own = each({name: gradients[name] for name in present})
+        await parties.tell("descend", batch, own, steps, timeout, adaptive, among=present)
+    else:
+        fusion = dict(holder.fusion.state_dict())
+        await parties.tell(
+            "descend_knowing_labels",
+            batch,
+            embeddings,
+            fusion,
+            steps,
+            timeout,
+            adaptive,
+            among=present,
+        )
+    if not steps and holder.clock.num_fitting("fuse", timeout) >= UNBOUNDED:
+        # The label holder's work costs nothing on this clock: let it keep up with the fastest.
+        steps = max(fitting, default=1)
+    for step in steps_within(holder.clock, "fuse", steps, timeout):
+        if step:
+            holder.gradients(embeddings, batch)
+        holder.step()
+        holder.memory["num_steps"] = step + 1
+    if wanted in ("min", "all"):
+        # The exchange lasts until the timeout, whoever is done before.
+        await parties.wait_until(began + timeout)
+
+
+def _complete(
+    holder: LabelHolder, parties: Parties, batch: Batch, embeddings: dict[str, Tensor]
+) -> bool:
+    """Remember who answered; let the last known embedding stand in for who did not."""
+    table = EmbeddingTable(holder)
+    for name, embedding in embeddings.items():
+        table.write(name, batch, embedding)
+    for name in parties.names:
+        if name not in embeddings and table.knows(name, batch):
+            embeddings |= table.read(batch, [name], fresh=())
+    table.advance()
+    return bool(embeddings)
+
+
+def _adapt(holder: LabelHolder, timeout: int) -> None:
+    """The label holder's own η_0."""
+    group = holder.optimizer.param_groups[0]
+    configured = holder.memory.setdefault("configured_rate", group["lr"])
+    before = holder.memory.get("num_steps") or max(1, holder.clock.num_fitting("fuse", timeout))
+    group["lr"] = adapted_rate(holder.optimizer, configured, before)
+
+
+def _checked_timeout(timeout: int) -> None:
+    if timeout < 1:
+        raise ConfigError(f"timeout: at least 1 tick, got {timeout}")
+
+
+def _info(name: str, summary: str, *, tolerates_slow: bool) -> MethodInfo:
+    return MethodInfo(
+        name=name,
+        paper="Flex-VFL (Castiglia et al. 2023)",
+        summary=summary,
+        tolerates_slow=tolerates_slow,
+        tolerates_missing=False,
+        heterogeneous_models=True,
+        private_labels=True,
+    )
+
+
+class _FlexFamily(Method):
+    """What the four have in common: who knows the labels."""
+
+    party = FlexParty
+    labels: Labels
+
+    @property
+    def shares_labels(self) -> bool:
+        """Whether parties need labels of their own."""
+        return self.labels == "shared"
+
+    def findings(self, holder: LabelHolder) -> Mapping[str, Any]:
+        """How many exchanges were left out because a block had never been seen."""
+        return {"num_left_out": holder.memory.get("num_left_out", 0)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PBCD(_FlexFamily):
+    """Parallel block coordinate descent: τ_k = 1 for all."""
+
+    info = _info("pbcd", "one local step each per exchange (Flex with τ = 1)", tolerates_slow=False)
+
+    labels: Labels = "private"
+
+    async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
+        """One step everywhere."""
+        await flexible_exchange(holder, parties, batch, labels=self.labels, timeout=0, wanted="one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncVFL(_FlexFamily):
+    """The same number of local steps everywhere.
+
+    ``steps = "fixed"``: ``local_steps``; ``"min"``: as many as the slowest manages within the
+    timeout; ``"max"``: as many as the fastest manages, and everybody waits for the slowest.
+    """
+
+    info = _info(
+        "sync_vfl",
+        "the same number of local steps everywhere: fixed, the slowest's or the fastest's",
+        tolerates_slow=False,
+    )
+
+    labels: Labels = "private"
+    steps: Literal["fixed", "min", "max"] = "fixed"
+    local_steps: int = 5
+    timeout: int = 20
+
+    def __post_init__(self) -> None:
+        _checked_timeout(self.timeout)
+        if self.local_steps < 1:
+            raise ConfigError(f"local_steps: must be at least 1, got {self.local_steps}")
+
+    async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
+        """Equal τ."""
+        await flexible_exchange(
+            holder,
+            parties,
+            batch,
+            labels=self.labels,
+            timeout=self.timeout,
+            wanted=self.steps,
+            num_steps=self.local_steps,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flex(_FlexFamily):
+    """Every party takes as many local steps as it manages before the timeout (Algorithm 1)."""
+
+    info = _info(
+        "flex", "local steps until a timeout, as many as each party manages", tolerates_slow=True
+    )
+
+    labels: Labels = "private"
+    timeout: int = 20
+
+    def __post_init__(self) -> None:
+        _checked_timeout(self.timeout)
+
+    async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
+        """Algorithm 1, lines 3 to 16."""
+        await flexible_exchange(
+            holder, parties, batch, labels=self.labels, timeout=self.timeout, wanted="all"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveFlex(_FlexFamily):
+    """Flex with learning rates A_k / (τ_k w̄_k) from the exchange before (Algorithm 2)."""
+
+    info = _info(
+        "adaptive_flex",
+        "Flex with learning rates fitted to each party's last pace",
+        tolerates_slow=True,
+    )
+
+    labels: Labels = "private"
+    timeout: int = 20
+
+    def __post_init__(self) -> None:
+        _checked_timeout(self.timeout)
+
+    async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
+        """Algorithm 2, lines 4 to 18."""
+        await flexible_exchange(
+            holder,
+            parties,
+            batch,
+            labels=self.labels,
+            timeout=self.timeout,
+            wanted="all",
+            adaptive=True,
+        )
