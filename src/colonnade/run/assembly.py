@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +18,7 @@ from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError
 from colonnade.core.federation import Federation
 from colonnade.core.label_holder import LabelHolder, LabelPart
-from colonnade.core.party import Part, Vault
+from colonnade.core.party import Part, Replica, Vault
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task, infer_kind
 from colonnade.data.blocks import Block
