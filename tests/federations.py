@@ -7,7 +7,7 @@ federations that differ in fabric, timing or the order of their parties begin al
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from colonnade.core.messages import Batch
 from colonnade.core.method import Method
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.parties import Patience
-from colonnade.core.party import Part, Party
+from colonnade.core.party import Part, Party, Replica
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task, TaskKind
 from colonnade.fabrics.durations import Duration
@@ -114,7 +114,7 @@ def make_federation(
     encoder: EncoderFactory | Mapping[str, EncoderFactory] = ENCODERS["plain"],
     fusion_hidden: tuple[int, ...] = (5,),
     fusion_dropout: float = 0.0,
-    optimizer: OptimizerSpec = PLAIN_SGD,
+    optimizer: OptimizerSpec | Mapping[str, OptimizerSpec] = PLAIN_SGD,
     seed: int = 0,
     profiles: Mapping[str, Profile] | None = None,
     default_profile: Profile | None = None,
@@ -142,6 +142,9 @@ def make_federation(
         make = encoder if callable(encoder) else encoder[name]
         return seeded_module(lambda: make(width), dtype, seed, "weights", name)
 
+    def optimizer_of(name: str) -> OptimizerSpec:
+        return optimizer if isinstance(optimizer, OptimizerSpec) else optimizer[name]
+
     taking_part = method.participants(all_names, holder_name)
     parties = {}
     for name in taking_part:
@@ -152,7 +155,7 @@ def make_federation(
         parties[name] = method.party(
             name=name,
             encoder=network,
-            optimizer=optimizer,
+            optimizer=optimizer_of(name),
             parts={
                 part: Part(features=features[places[part]], plan=plan)
                 for part, plan in plans.items()
@@ -170,6 +173,8 @@ def make_federation(
     carrier: Fabric
     if fabric == "in_process":
         carrier = InProcess(parties, local=local)
+        for party in parties.values():
+            party.clock = CountingClock()
     else:
         carrier = Simulated(
             parties,
@@ -183,7 +188,7 @@ def make_federation(
         name=holder_name,
         task=task,
         fusion=fusion,
-        optimizer=optimizer,
+        optimizer=optimizer_of(holder_name),
         parts={
             part: LabelPart(
                 values=values[places[part]],
@@ -194,9 +199,43 @@ def make_federation(
         },
         seed=seed,
         deterministic=is_deterministic(fusion),
-        clock=carrier.clock,
+        clock=CountingClock() if fabric == "in_process" else carrier.clock,
     )
+    if method.shares_labels:
+        for party in parties.values():
+            # The fusion's size depends on the parties, so it can't be there before them.
+            party._replica = Replica(
+                fusion=copy.deepcopy(fusion),
+                task=task,
+                parts={name: (part.targets, part.plan) for name, part in holder.parts.items()},
+            )
     return Federation(method, holder, carrier, patience or Patience())
+
+
+class CountingClock:
+    """Stands in for the machine's clock: how much is done by a timeout is the same every time.
+
+    One tick per local step or update of the fusion, unless told otherwise; none per encoding.
+    """
+
+    def __init__(self, **costs: int) -> None:
+        self.tick = 0
+        self.costs = {"encode": 0, "step": 1, "fuse": 1} | costs
+
+    def now(self) -> int:
+        return self.tick
+
+    def begin(self) -> None:
+        pass
+
+    def work(self, kind: str) -> None:
+        self.tick += self.costs[kind]
+
+    def fits(self, kind: str, deadline: int) -> bool:
+        return self.tick < deadline
+
+    def num_fitting(self, kind: str, timeout: int) -> int:
+        return timeout // self.costs[kind]
 
 
 def train(federation: Federation, exchanges: int, state: LoopState | None = None) -> list[Event]:
@@ -236,15 +275,16 @@ def resume(federation: Federation, kept: Mapping[str, Any]) -> None:
 
 
 class MemoryVault:
-    """Keeps copies of states by tag: of the last two, and of the best."""
+    """Keeps copies of states by tag."""
 
     def __init__(self) -> None:
         self.states: dict[str, Any] = {}
 
-    def keep(self, tag: str, state: Mapping[str, Any], *, best: str) -> None:
-        latest = [*self.states][-1:]
-        self.states = {key: item for key, item in self.states.items() if key in (*latest, best)}
+    def keep(self, tag: str, state: Mapping[str, Any]) -> None:
         self.states[tag] = copy.deepcopy(dict(state))
+
+    def retain(self, tags: Collection[str]) -> None:
+        self.states = {tag: item for tag, item in self.states.items() if tag in tags}
 
     def fetch(self, tag: str) -> dict[str, Any]:
         return copy.deepcopy(self.states[tag])

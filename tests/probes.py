@@ -186,8 +186,11 @@ class Wrapped(Fabric):
     def aside(self) -> Fabric:
         return self.inner.aside()
 
-    async def keep(self, tag: str, best: str) -> None:
-        await self.inner.keep(tag, best)
+    async def keep(self, tag: str) -> None:
+        await self.inner.keep(tag)
+
+    async def retain(self, newest: str, best: str) -> None:
+        await self.inner.retain(newest, best)
 
     async def fetch(self, tag: str) -> None:
         await self.inner.fetch(tag)

@@ -358,7 +358,7 @@ class TestState:
     def test_parties_keep_and_fetch_their_own_state(self, bench: Bench) -> None:
         party = bench.behind["a"]
         before = copy.deepcopy(party.model.state_dict())
-        bench.fabric.run(bench.fabric.keep("first", "first"))
+        bench.fabric.run(bench.fabric.keep("first"))
         party.step(party.encode(BATCH), torch.ones(4, 4))
 
         bench.fabric.run(bench.fabric.fetch("first"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import signal
@@ -167,8 +168,13 @@ def test_killed_with_patience_ends_with_the_best(driver: Driver, tmp_path: Path)
         reference.survives(tmp_path / f"{moment}", moment)
 
 
-@pytest.mark.parametrize("fabric", FABRICS)
-@pytest.mark.parametrize("method", METHODS)
+# In real time the machine's load decides how many steps fit before a timeout: no two runs agree.
+REAL_TIME_DECIDES = {("flex", "in_process"), ("adaptive_flex", "in_process")}
+
+
+@pytest.mark.parametrize(
+    ("method", "fabric"), sorted({*itertools.product(METHODS, FABRICS)} - REAL_TIME_DECIDES)
+)
 def test_every_method_survives(driver: Driver, tmp_path: Path, method: str, fabric: str) -> None:
     reference = Reference(driver, tmp_path / "whole", {**FABRICS[fabric], "method": method})
     moment = int({"in_process": 0.45, "simulated": 0.8}[fabric] * len(reference.moments))

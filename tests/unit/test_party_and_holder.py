@@ -197,7 +197,7 @@ class TestPartyState:
     def test_goes_back_to_what_it_kept_itself(self, encoder: str) -> None:
         party = make_party(ENCODERS[encoder], vault=MemoryVault())
         party.embed(FIRST)
-        party.keep("1", "1")
+        party.keep("1")
         before = bits(party.model)
         for _ in range(2):
             party.descend(FIRST, GRADIENT)

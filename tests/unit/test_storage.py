@@ -117,7 +117,7 @@ def test_keys_may_be_anything(tmp_path: Path, state: dict[str, Any]) -> None:
 @given(state=states)
 def test_a_state_comes_back_from_memory(state: dict[str, Any]) -> None:
     vault = MemoryVault()
-    vault.keep("one", state, best="one")
+    vault.keep("one", state)
     assert same(state, vault.fetch("one"))
 
 
@@ -131,7 +131,7 @@ def test_numbers_that_json_does_not_know(tmp_path: Path) -> None:
 def test_what_is_kept_shares_no_memory(tmp_path: Path) -> None:
     weight = torch.zeros(2, 3, requires_grad=True)
     vault = MemoryVault()
-    vault.keep("one", {"w": weight, "t": weight.detach().t()}, best="one")
+    vault.keep("one", {"w": weight, "t": weight.detach().t()})
     write_state(tmp_path / "s", {"w": weight, "t": weight.detach().t()})
     with torch.no_grad():
         weight += 1
@@ -225,28 +225,18 @@ def test_a_place_that_can_not_be_written_to(tmp_path: Path) -> None:
         assert str(path) in str(caught.value)
 
 
-def test_a_vault_keeps_this_one_the_one_before_and_the_best(tmp_path: Path) -> None:
-    vault = DirectoryVault(tmp_path)
-    best = {1: 1, 2: 1, 3: 1, 4: 4, 5: 4, 6: 4, 7: 4}
-    for number, top in best.items():
-        vault.keep(f"exchange-{number}", {"number": number}, best=f"exchange-{top}")
-        kept = {int(path.stem[-1]) for path in tmp_path.iterdir()}
-        assert {number, max(1, number - 1), top} <= kept
-        assert len(kept) <= 4
-    assert 1 not in kept
-    assert vault.fetch("exchange-4") == {"number": 4}
-    vault.keep("exchange-7", {"number": 70}, best="exchange-4")
-    assert vault.fetch("exchange-7") == {"number": 70}
-    assert vault.fetch("exchange-6") == {"number": 6}
-
-
-def test_memory_keeps_this_one_and_the_best() -> None:
-    vault = MemoryVault()
-    for number, best in ((1, "1"), (2, "1"), (3, "1")):
-        vault.keep(str(number), {"n": number}, best=best)
-    assert (vault.fetch("1"), vault.fetch("3")) == ({"n": 1}, {"n": 3})
-    with pytest.raises(StorageError):
-        vault.fetch("2")
+@pytest.mark.parametrize("kind", ["directory", "memory"])
+def test_a_vault_retains_what_it_is_told_and_nothing_else(kind: str, tmp_path: Path) -> None:
+    vault = DirectoryVault(tmp_path) if kind == "directory" else MemoryVault()
+    for number in range(1, 5):
+        vault.keep(f"exchange-{number}", {"number": number})
+    vault.keep("exchange-4", {"number": 40})
+    vault.retain(("exchange-4", "exchange-2"))
+    assert vault.fetch("exchange-4") == {"number": 40}
+    assert vault.fetch("exchange-2") == {"number": 2}
+    for gone in ("exchange-1", "exchange-3"):
+        with pytest.raises(StorageError):
+            vault.fetch(gone)
 
 
 NAMES = ["../evil", "a/b", ".", "..", "/etc", "a\\b", "Müller & Co", "銀行", "%2E", "a b", "~"]

@@ -29,6 +29,7 @@ _ABSENT = "bottom"
 _SETTINGS: dict[str, Any] = {
     "data": {"dataset": _DATASET, "batch_size": 64},
     "stop": {"epochs": 25},
+    "threads": 1,
     "defaults": {"encoder": {"kind": "mlp", "hidden": [64], "embedding": 32}},
 }
 _INTRO = (
@@ -94,7 +95,7 @@ def demo(
 def _make_room(out: Path) -> None:
     """Remove what an earlier demo left here, and nothing else."""
     marker = out / ".colonnade-demo"
-    if out.exists() and any(out.iterdir()) and not marker.exists():
+    if out.exists() and not (marker.exists() or (out.is_dir() and not any(out.iterdir()))):
         raise StorageError(f"{out}: holds something other than a demo; choose another with --out")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)

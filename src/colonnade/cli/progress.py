@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -90,7 +91,8 @@ class ProgressLines:
         """The first Ctrl-C."""
         self._stop = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        self._say("stopping after this exchange; Ctrl-C again to stop at once")
+        # Not through the console: it may be in the middle of a line just now.
+        os.write(2, b"stopping after this exchange; Ctrl-C again to stop at once\n")
 
     def close(self) -> None:
         """Leave the bar as it is."""

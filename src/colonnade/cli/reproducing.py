@@ -22,7 +22,9 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="The experiment, e.g. thesis-baselines.")],
     as_json: Annotated[
         Path | None,
-        typer.Option("--json", metavar="FILE", help="Results.  [default: runs/results/NAME.json]"),
+        typer.Option(
+            "--json", metavar="FILE", help="Results; runs/results/NAME.json if not given."
+        ),
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds.", min=1)] = None,
     fast: Annotated[bool, typer.Option("--fast", help="One seed, less training.")] = False,
@@ -30,7 +32,7 @@ def reproduce(
         Path | None, typer.Option("--page", help="A docs page to write the table into.")
     ] = None,
     experiments: Annotated[
-        Path | None, typer.Option(help="Where the experiments are.  [default: the checkout's]")
+        Path | None, typer.Option(help="Where the experiments are; the checkout's if not given.")
     ] = None,
 ) -> None:
     """Measure a paper's table again and put ours beside the paper's.

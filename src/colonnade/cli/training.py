@@ -27,7 +27,7 @@ RunArgument = Annotated[Path, typer.Argument(help="The run's directory.", show_d
 def train(
     config: Annotated[Path, typer.Argument(help="A TOML file that describes the run.")],
     out: Annotated[
-        Path | None, typer.Option(help="The run's directory.  [default: runs/NAME_OF_CONFIG]")
+        Path | None, typer.Option(help="The run's directory; runs/NAME_OF_CONFIG if not given.")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on after the last checkpoint.")
@@ -111,7 +111,7 @@ def predict(
 def report(
     run: RunArgument,
     out: Annotated[
-        Path | None, typer.Option(help="The page.  [default: report.html in the run directory]")
+        Path | None, typer.Option(help="The page; report.html in the run directory if not given.")
     ] = None,
 ) -> None:
     """Write a self-contained HTML page about a run, also while it is still going.

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from colonnade.core.errors import ProtocolError
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
 from colonnade.core.parties import Parties
@@ -36,26 +37,33 @@ class EmbeddingTable:
         return iteration
 
     def write(self, party: str, batch: Batch, embedding: Tensor) -> None:
-        """Store a party's embedding of a batch; a wrong number of rows is refused by torch."""
+        """Store a party's embedding of a batch, written at the current iteration."""
+        self._store(party, batch, embedding, self.iteration)
+
+    async def fill(self, parties: Parties, part: str = "train") -> None:
+        """Have every party upload every sample once, before iterations count."""
+        for number in range(self._holder.parts[part].plan.num_batches):
+            batch = Batch(part, number)
+            for name, embedding in (await parties.ask("refresh", batch)).items():
+                # "At -1", so that its delay at iteration 0 is 1.
+                self._store(name, batch, embedding, -1)
+
+    def _store(self, party: str, batch: Batch, embedding: Tensor, iteration: int) -> None:
         positions = self._positions(batch)
         if party not in self._memory["embeddings"]:
             num_samples = self._holder.parts[batch.part].plan.num_samples
             self._memory["embeddings"][party] = embedding.new_zeros(num_samples, embedding.shape[1])
             # Never written: as old as can be.
             self._memory["written"][party] = torch.full((num_samples,), _NEVER)
-        self._memory["embeddings"][party][positions] = embedding
-        # Before the first iteration everything is written "at -1", so that its delay is 1.
-        self._memory["written"][party][positions] = (
-            self.iteration if self._memory.get("began") else -1
-        )
-
-    async def fill(self, parties: Parties, part: str = "train") -> None:
-        """Have every party upload every sample once; from then on iterations count."""
-        for number in range(self._holder.parts[part].plan.num_batches):
-            batch = Batch(part, number)
-            for name, embedding in (await parties.ask("refresh", batch)).items():
-                self.write(name, batch, embedding)
-        self._memory["began"] = True
+        table = self._memory["embeddings"][party]
+        # Torch would spread a single row over the whole batch.
+        if embedding.shape != (len(positions), table.shape[1]):
+            raise ProtocolError(
+                f"party '{party}' sent an embedding of shape {tuple(embedding.shape)} for batch "
+                f"{batch.number}; expected {(len(positions), table.shape[1])}"
+            )
+        table[positions] = embedding
+        self._memory["written"][party][positions] = iteration
 
     def advance(self) -> None:
         """One iteration is over."""
@@ -63,25 +71,36 @@ class EmbeddingTable:
 
     def knows(self, party: str, batch: Batch) -> bool:
         """Whether every sample of a batch was seen from this party at least once."""
-        written = self._memory["written"].get(party)
-        return written is not None and int(written[self._positions(batch)].min()) > _NEVER
+        return self.delay(party, batch) <= self.iteration + 1
 
     def delay(self, party: str, batch: Batch) -> int:
-        """The largest delay τ among a party's entries of a batch; 0 for fresh ones."""
-        written = self._memory["written"][party][self._positions(batch)]
-        return self.iteration - int(written.min())
+        """The largest delay τ among a party's entries of a batch; 0 for fresh ones.
+
+        Beyond all bounds if there is a sample that it never sent.
+        """
+        written = self._memory["written"].get(party)
+        oldest = _NEVER if written is None else int(written[self._positions(batch)].min())
+        return self.iteration - oldest
 
     def read(
         self, batch: Batch, parties: Iterable[str], *, fresh: Container[str]
     ) -> dict[str, Tensor]:
-        """Every party's last known embedding of a batch; notes the delays of those not fresh."""
+        """Last known embeddings of a batch; notes the delays of those not fresh.
+
+        A party that has not sent every sample of it yet is absent.
+        """
         positions = self._positions(batch)
         found = {}
         for party in parties:
+            written = self._memory["written"].get(party)
+            if written is None:
+                continue
+            written = written[positions]
+            if int(written.min()) == _NEVER:
+                continue
             found[party] = self._memory["embeddings"][party][positions]
             if party not in fresh:
-                delays = self.iteration - self._memory["written"][party][positions]
-                self._note(delays)
+                self._note(self.iteration - written)
         return found
 
     def _note(self, delays: Tensor) -> None:

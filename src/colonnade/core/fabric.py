@@ -169,11 +169,12 @@ class Fabric(ABC):
         """The same parties for evaluation and prediction: neither timed nor counted as training."""
 
     @abstractmethod
-    async def keep(self, tag: str, best: str) -> None:
-        """Have every party keep its own state, at its own place, under a tag.
+    async def keep(self, tag: str) -> None:
+        """Have every party keep its own state, at its own place, under a tag."""
 
-        The one tagged ``best`` stays there as well.
-        """
+    @abstractmethod
+    async def retain(self, newest: str, best: str) -> None:
+        """Have every party let go of every kept state but these two."""
 
     @abstractmethod
     async def fetch(self, tag: str) -> None:

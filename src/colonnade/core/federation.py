@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from colonnade.core.batches import BatchPlan
-from colonnade.core.errors import ConfigError
+from colonnade.core.errors import ConfigError, Diverged
 from colonnade.core.fabric import Fabric
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
@@ -148,8 +148,23 @@ class Federation:
         """Loss and every metric of the task on one part."""
         labels = self.holder.parts[part]
         outputs = self.outputs(part, labels.plan)
+        if not torch.isfinite(outputs).all():
+            raise self.fabric.run(self._diverged(part))
         loss = self.holder.task.loss(outputs, labels.targets).item()
         return {"loss": loss, **self.holder.task.measure(outputs, labels.values)}
+
+    async def _diverged(self, part: str) -> Diverged:
+        """Whose numbers are no longer finite: a party's embeddings, or else the fusion model's."""
+        asked = await Parties(self.fabric.aside()).ask("infer", Batch(part, 0))
+        wild = [name for name, item in asked.items() if not torch.isfinite(item).all()]
+        who = wild[0] if wild else self.holder.name
+        exchange = self.holder.exchange
+        return Diverged(
+            f"exchange {exchange}: predictions on the {part} part are no longer finite, from "
+            f"'{who}' on; lower its learning rate",
+            exchange=exchange,
+            party=who,
+        )
 
     def state(self) -> dict[str, Any]:
         """The label holder's and the fabric's state; parties keep their own."""

@@ -141,6 +141,16 @@ class LabelHolder:
             self.fusion.train()
         return outputs
 
+    def refuse_non_finite(self) -> None:
+        """Raise Diverged if the fusion model's weights are no longer finite."""
+        if not all(torch.isfinite(parameter).all() for parameter in self._parameters):
+            raise Diverged(
+                f"exchange {self.exchange}: the fusion model's weights at '{self.name}' are no "
+                "longer finite; lower its learning rate",
+                exchange=self.exchange,
+                party=self.name,
+            )
+
     def state(self) -> dict[str, Any]:
         """Everything that training changes."""
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,8 +44,8 @@ class OptimizerSpec:
         if self.name not in OPTIMIZERS:
             hint = nearest(self.name, list(OPTIMIZERS))
             raise ConfigError(f"name: unknown optimizer '{self.name}'{hint}")
-        if not self.lr > 0:
-            raise ConfigError(f"lr: must be above 0, got {self.lr}")
+        if not 0 < self.lr < math.inf:
+            raise ConfigError(f"lr: must be above 0 and finite, got {self.lr}")
         known = set(inspect.signature(OPTIMIZERS[self.name]).parameters) - {"params", "lr"}
         for key in self.options:
             if key not in known:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from colonnade.core.errors import NoAnswer, PartyFailed, ProtocolError
+from colonnade.core.errors import ConfigError, NoAnswer, PartyFailed, ProtocolError
 from colonnade.core.fabric import Fabric
 from colonnade.core.messages import Call, Reply, Value, pack_reply, unpack_reply
 
@@ -47,6 +47,10 @@ class Patience:
 
     timeout: int | None = None
     then: Literal["stop", "continue"] = "stop"
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and self.timeout < 1:
+            raise ConfigError(f"timeout: at least 1 tick, got {self.timeout}")
 
 
 class Arrival(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.core.batches import BatchPlan
-from colonnade.core.errors import ColonnadeError, ProtocolError, StorageError
+from colonnade.core.errors import ColonnadeError, Diverged, ProtocolError, StorageError
 from colonnade.core.fabric import Clock, RealClock
 from colonnade.core.local_optimizers import LocalOptimizer
 from colonnade.core.messages import Batch, Call, Failure, Reply, isolated
@@ -48,11 +48,11 @@ class Replica:
 class Vault(Protocol):
     """Where a participant keeps its own checkpoints."""
 
-    def keep(self, tag: str, state: Mapping[str, Any], *, best: str) -> None:
-        """Write a state under a tag, wholly or not at all.
+    def keep(self, tag: str, state: Mapping[str, Any]) -> None:
+        """Write a state under a tag, wholly or not at all."""
 
-        Of the others only the one before it and ``best`` need to stay.
-        """
+    def retain(self, tags: Collection[str]) -> None:
+        """Let go of every state but these."""
 
     def fetch(self, tag: str) -> dict[str, Any]:
         """Read the state under a tag."""
@@ -92,6 +92,7 @@ class Party:
         self._parameters = list(self.model.parameters())
         self.optimizer = optimizer.build(self._parameters)
         self.clock: Clock = clock or RealClock()
+        self.exchange = 0
         self.num_local_steps = 0
         # What a method remembers between exchanges; tensors and plain values only.
         self.memory: dict[str, Any] = {}
@@ -185,9 +186,21 @@ class Party:
         return self.num_local_steps
 
     @verb
-    def keep(self, tag: str, best: str) -> None:
-        """Write own state to own vault; the state tagged ``best`` stays as well."""
-        self._own_vault().keep(tag, self.state(), best=best)
+    def keep(self, tag: str) -> None:
+        """Write own state to own vault; weights that are no longer finite are refused."""
+        if not all(torch.isfinite(parameter).all() for parameter in self._parameters):
+            raise Diverged(
+                f"exchange {self.exchange}: the weights of party '{self.name}' are no longer "
+                "finite; lower its learning rate",
+                exchange=self.exchange,
+                party=self.name,
+            )
+        self._own_vault().keep(tag, self.state())
+
+    @verb
+    def retain(self, newest: str, best: str) -> None:
+        """Let go of every kept state but these two."""
+        self._own_vault().retain((newest, best))
 
     @verb
     def fetch(self, tag: str) -> None:
@@ -216,7 +229,8 @@ class Party:
         self.num_local_steps = state["num_local_steps"]
         self._num_encodings = state["num_encodings"]
         self._pending = None
-        if state["pending"] is not None:
+        # A federation that only predicts has no training part, and nothing awaits a gradient.
+        if state["pending"] is not None and state["pending"][0] in self.parts:
             buffers = {name: item.clone() for name, item in self.model.named_buffers()}
             part, batch_number, number = state["pending"]
             batch = Batch(part, batch_number)
@@ -234,6 +248,7 @@ class Party:
                 raise ProtocolError(
                     f"unknown verb '{call.verb}'; party '{self.name}' has {sorted(self.verbs)}"
                 )
+            self.exchange = call.exchange
             known.check(call.arguments)
             value = isolated(known.function(self, *call.arguments))
         except ColonnadeError as error:

@@ -57,7 +57,7 @@ class Task:
         name = loss or _DEFAULT_LOSS[kind]
         if name not in _ALLOWED_LOSSES[kind]:
             hint = nearest(name, _ALLOWED_LOSSES[kind])
-            raise ConfigError(f"labels.loss: '{name}' does not fit a {kind} target{hint}")
+            raise ConfigError(f"label_holder.loss: '{name}' does not fit a {kind} target{hint}")
         if kind == "regression":
             values = _as_numbers(train_values)
             return cls(
@@ -66,7 +66,12 @@ class Task:
                 center=float(values.mean()),
                 scale=float(values.std()) or 1.0,
             )
-        classes = tuple(_plain(item) for item in np.unique(train_values))
+        try:
+            classes = tuple(_plain(item) for item in np.unique(train_values))
+        except TypeError as error:
+            raise DataError(
+                "labels: a mixture of texts and numbers; write every label the same way"
+            ) from error
         if len(classes) < 2:
             raise DataError(
                 f"labels: the training part has {len(classes)} class(es) {list(classes)}; "
@@ -159,7 +164,14 @@ class Task:
 def infer_kind(values: Array) -> TaskKind:
     """Guess the kind of target: text, booleans and few whole numbers are classes."""
     array = np.asarray(values)
-    distinct = np.unique(array)
+    try:
+        distinct = np.unique(array)
+    except TypeError as error:
+        raise DataError(
+            "labels: a mixture of texts and numbers; write every label the same way"
+        ) from error
+    if array.dtype.kind == "f" and not np.isfinite(distinct).all():
+        raise DataError("labels: some are infinite or not a number; remove those samples")
     if array.dtype.kind == "f" and not np.all(np.mod(distinct, 1) == 0):
         return "regression"
     if array.dtype.kind in "iuf" and len(distinct) > max(20, int(np.sqrt(len(array)))):

@@ -7,6 +7,7 @@ never an id: ids are personal data and messages end up in logs.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pyarrow import ArrowException
 
-from colonnade.core.errors import DataError
+from colonnade.core.errors import ConfigError, DataError
 
 __all__ = ["Block", "Labels", "as_ids", "make_block", "read_block", "read_labels", "read_table"]
+
+
+# A party's name is also the name of its directory.
+_LONGEST_NAME = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +33,14 @@ class Block:
     owner: str
     ids: np.ndarray[Any, Any]
     values: pd.DataFrame | np.ndarray[Any, Any]
+    # Where each row was before rows were chosen, so that messages name the owner's own rows.
+    origin: np.ndarray[Any, Any] | None = None
 
     def __post_init__(self) -> None:
+        if not self.owner or len(self.owner) > _LONGEST_NAME:
+            raise ConfigError(
+                f"party name '{self.owner[:20]}': needs 1 to {_LONGEST_NAME} characters"
+            )
         check_unique(self.ids, f"block of party '{self.owner}'")
         if len(self.values) != len(self.ids):
             raise DataError(
@@ -59,7 +71,12 @@ class Block:
         """The same block with these rows only, in this order."""
         values = self.values
         chosen = values.iloc[rows] if isinstance(values, pd.DataFrame) else values[rows]
-        return Block(owner=self.owner, ids=self.ids[rows], values=chosen)
+        origin = rows if self.origin is None else self.origin[rows]
+        return Block(owner=self.owner, ids=self.ids[rows], values=chosen, origin=origin)
+
+    def first_row(self, rows: np.ndarray[Any, Any]) -> int:
+        """The first of these rows, as its owner counts them."""
+        return int(rows[0] if self.origin is None else self.origin[rows].min())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +113,8 @@ def as_ids(values: Any, where: str) -> np.ndarray[Any, Any]:
         )
     if pd.api.types.is_float_dtype(column):
         whole = column.to_numpy()
+        if not np.isfinite(whole).all():
+            raise DataError(f"{where}: some ids are infinite; use text or whole numbers")
         if not np.array_equal(whole, np.floor(whole)):
             raise DataError(f"{where}: ids are fractional numbers; use text or whole numbers")
         column = column.astype("int64")
@@ -159,14 +178,17 @@ def read_table(path: Path, *, text_columns: Sequence[str] = ()) -> pd.DataFrame:
         raise DataError(f"{path}: no such file; check the path (relative to where you run)")
     name = path.name.lower()
     if name.endswith((".parquet", ".pq")):
-        return pd.read_parquet(path)
+        try:
+            return pd.read_parquet(path)
+        except (ArrowException, OSError, ValueError) as error:
+            raise DataError(f"{path}: not readable as Parquet ({error})") from error
     if name.endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")):
         separator = "\t" if ".tsv" in name else ","
         try:
             return pd.read_csv(path, sep=separator, dtype=dict.fromkeys(text_columns, str))
         except pd.errors.EmptyDataError as error:
             raise DataError(f"{path}: the file is empty; it needs a header and rows") from error
-        except (pd.errors.ParserError, UnicodeDecodeError) as error:
+        except (pd.errors.ParserError, UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
             raise DataError(f"{path}: not readable as CSV ({error})") from error
     raise DataError(f"{path}: unknown kind of file; use .csv, .csv.gz, .tsv or .parquet")
 

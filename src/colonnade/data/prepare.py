@@ -66,15 +66,16 @@ class Preparation:
         require_columns(table, spec.categorical_columns, where)
         numeric, means, scales = [], [], []
         levels: dict[str, tuple[str, ...]] = {}
-        for name in table.columns:
+        # By name, so that the order of columns in a file never matters; an image's are in order.
+        for name in table.columns if spec.shape else sorted(table.columns):
             column = table[name]
             if name in spec.categorical_columns or not _is_numeric(column):
-                texts = _levels_of(column, spec, where)
+                texts = _levels_of(column, spec, block)
                 if not _is_usable(len(np.unique(texts)), name, spec, where):
                     continue
                 levels[name] = tuple(sorted(set(texts[train_rows])))
                 continue
-            values = _numbers_of(column, spec, where)
+            values = _numbers_of(column, spec, block)
             spread = np.nanmax(values) - np.nanmin(values) if np.isfinite(values).any() else 0.0
             if not _is_usable(2 if spread > 0 else 1, name, spec, where):
                 continue
@@ -106,7 +107,7 @@ class Preparation:
     def _fit_array(
         cls, block: Block, values: Array, train_rows: Array, spec: PrepareSpec
     ) -> Preparation:
-        _check_finite_array(values, f"party '{block.owner}'")
+        _check_finite_array(values, block)
         train = values[train_rows]
         return cls(
             spec=spec,
@@ -148,18 +149,18 @@ class Preparation:
                 raise DataError(
                     f"{where}: samples of shape {values.shape[1:]}, expected {self.array_shape}"
                 )
-            _check_finite_array(values, where)
+            _check_finite_array(values, block)
             scaled: Array = np.asarray(values, dtype=np.float64)
             return (scaled - self.means[0]) / self.scales[0] if self.spec.scale else scaled
         table = _as_table(block)
         require_columns(table, [*self.numeric, *self.levels], where)
         parts = []
         for name, mean, scale in zip(self.numeric, self.means, self.scales, strict=True):
-            values = _numbers_of(table[name], self.spec, where)
+            values = _numbers_of(table[name], self.spec, block)
             values = np.where(np.isnan(values), mean, values)
             parts.append(((values - mean) / scale if self.spec.scale else values)[:, None])
         for name, known in self.levels.items():
-            texts = _levels_of(table[name], self.spec, where)
+            texts = _levels_of(table[name], self.spec, block)
             codes = pd.Index(known).get_indexer(pd.Index(texts))
             if self.spec.categorical == "one_hot":
                 parts.append((codes[:, None] == np.arange(len(known))).astype(np.float64))
@@ -191,47 +192,53 @@ def _is_usable(num_distinct: int, name: str, spec: PrepareSpec, where: str) -> b
     )
 
 
-def _numbers_of(column: pd.Series[Any], spec: PrepareSpec, where: str) -> Array:
+def _numbers_of(column: pd.Series[Any], spec: PrepareSpec, block: Block) -> Array:
     """A column as float64; missing values stay NaN where the spec fills them."""
     try:
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{where}: column '{column.name}' was numeric in training and now holds text"
+            f"party '{block.owner}': column '{column.name}' was numeric in training and now holds "
+            "text; give numbers"
         ) from error
     infinite = np.flatnonzero(np.isinf(values))
     if infinite.size:
         raise DataError(
-            f"{where}: column '{column.name}' has {infinite.size} infinite values (first at row "
-            f"{infinite[0]}); replace them"
+            f"party '{block.owner}': column '{column.name}' has {infinite.size} infinite values "
+            f"(first at row {block.first_row(infinite)}); replace them"
         )
     missing = np.flatnonzero(np.isnan(values))
     if missing.size and spec.missing == "refuse":
-        raise _missing_error(str(column.name), missing, where)
+        raise _missing_error(str(column.name), missing, block)
     return values
 
 
-def _levels_of(column: pd.Series[Any], spec: PrepareSpec, where: str) -> Array:
+def _levels_of(column: pd.Series[Any], spec: PrepareSpec, block: Block) -> Array:
     """A categorical column as text."""
     missing = np.flatnonzero(column.isna().to_numpy())
     if missing.size and spec.missing == "refuse":
-        raise _missing_error(str(column.name), missing, where)
-    texts: Array = column.astype(str).to_numpy(dtype=object, copy=True)
+        raise _missing_error(str(column.name), missing, block)
+    if pd.api.types.is_float_dtype(column):
+        # A missing cell turns whole numbers into floats: 1.0 is the level 1.
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        texts = np.array([str(int(x)) if x % 1 == 0 else str(x) for x in values], dtype=object)
+    else:
+        texts = column.astype(str).to_numpy(dtype=object, copy=True)
     texts[missing] = _MISSING_LEVEL
     return texts
 
 
-def _missing_error(name: str, missing: Array, where: str) -> DataError:
+def _missing_error(name: str, missing: Array, block: Block) -> DataError:
     return DataError(
-        f"{where}: column '{name}' has {missing.size} missing values (first at row {missing[0]}); "
-        'fill them, or set prepare.missing = "mean"'
+        f"party '{block.owner}': column '{name}' has {missing.size} missing values (first at row "
+        f'{block.first_row(missing)}); fill them, or set prepare.missing = "mean"'
     )
 
 
-def _check_finite_array(values: Array, where: str) -> None:
-    bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
-    if bad.any():
+def _check_finite_array(values: Array, block: Block) -> None:
+    bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+    if bad.size:
         raise DataError(
-            f"{where}: {int(bad.sum())} samples have infinite or missing values (first at row "
-            f"{int(np.argmax(bad))}); replace them"
+            f"party '{block.owner}': {bad.size} samples have infinite or missing values (first at "
+            f"row {block.first_row(bad)}); replace them"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from colonnade.core.config import nearest
-from colonnade.core.errors import ConfigError, DataError
+from colonnade.core.errors import ConfigError
 from colonnade.data.blocks import Block
 
 __all__ = ["Columns", "assign_columns", "blocks_by_party", "label_name", "row_ids"]
@@ -23,9 +22,6 @@ def assign_columns(
     parties: Mapping[str, Columns] | None, names: list[str], *, named: bool
 ) -> dict[str, list[str]]:
     """Which party has which columns, by name; every column belongs to exactly one party."""
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    if twice:
-        raise DataError(f"X: columns {twice} occur more than once; rename or drop the repeats")
     if parties is None:
         first = math.ceil(len(names) / 2)
         halves = {"party_1": names[:first], "party_2": names[first:]}

@@ -48,7 +48,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         combine: Literal["concat", "mean"] = "concat",
         optimizer: str | Mapping[str, Any] = "adam",
         learning_rate: float = 2e-3,
-        epochs: int = 30,
+        epochs: int = 20,
         batch_size: int = 32,
         patience: int | None = None,
         validation_fraction: float = 0.1,
@@ -86,6 +86,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         numbers are checked by the parties that they belong to.
         """
         if isinstance(X, pd.DataFrame):
+            _refuse_repeated_names(X)
             validate_data(self, X, y, skip_check_array=True)
             target = column_or_1d(y, warn=True)
             check_consistent_length(X, target)
@@ -210,3 +211,10 @@ class VerticalRegressor(RegressorMixin, _VerticalEstimator):  # type: ignore[mis
         blocks = self._blocks_of(X)
         numbers: Array = self.result_.predict(blocks).to_numpy()
         return numbers
+
+
+def _refuse_repeated_names(table: pd.DataFrame) -> None:
+    """Two columns of one name can't be told apart in ``parties``."""
+    if not table.columns.is_unique:
+        twice = sorted({str(name) for name in table.columns[table.columns.duplicated()]})
+        raise DataError(f"X: columns {twice} occur more than once; rename or drop the repeats")

@@ -53,10 +53,15 @@ class LocalFabric(Fabric):
         """The same parties, directly."""
         return InProcess(self.parties)
 
-    async def keep(self, tag: str, best: str) -> None:
+    async def keep(self, tag: str) -> None:
         """Keep every party's state, past the links: a checkpoint takes no simulated time."""
         for party in self.parties.values():
-            party.keep(tag, best)
+            party.keep(tag)
+
+    async def retain(self, newest: str, best: str) -> None:
+        """Let go of the others, past the links."""
+        for party in self.parties.values():
+            party.retain(newest, best)
 
     async def fetch(self, tag: str) -> None:
         """Restore every party's state, past the links."""
@@ -116,8 +121,8 @@ class InProcess(LocalFabric):
         return time.perf_counter() - self._began
 
     def state(self) -> dict[str, Any]:
-        """Replies that nobody has waited for yet."""
-        return {"replies": [pack_reply(item) for item in self._replies]}
+        """Replies that nobody has waited for yet; this machine's time means nothing later."""
+        return {"replies": [pack_reply(replace(item, tick=0)) for item in self._replies]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Put back what ``state`` gave; replies are as fresh as on the day they came."""

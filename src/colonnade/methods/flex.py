@@ -57,6 +57,11 @@ def steps_within(clock: Clock, kind: str, num_steps: int, timeout: int) -> Itera
         step += 1
 
 
+def num_fitting(clock: Clock, kind: str, timeout: int) -> int:
+    """How many of them that will be, as far as one can tell."""
+    return min(max(1, clock.num_fitting(kind, timeout)), _MOST_STEPS)
+
+
 def adapted_rate(optimizer: torch.optim.Optimizer, configured: float, num_steps: int) -> float:
     """η_k = A_k / (τ_k w̄_k), from the last exchange's τ and w (Algorithm 2)."""
     return configured / (num_steps * max(step_weights(optimizer, num_steps)))
@@ -68,7 +73,7 @@ class FlexParty(Party):
     @verb
     def embed(self, batch: Batch, timeout: int) -> Mapping[str, Tensor]:
         """Send h_k(θ_k; x_k), and how many local steps fit into the timeout now."""
-        fitting = max(1, self.clock.num_fitting("step", timeout))
+        fitting = num_fitting(self.clock, "step", timeout)
         return {"embedding": self.encode(batch), "fitting": torch.tensor(fitting)}
 
     @verb
@@ -110,7 +115,7 @@ class FlexParty(Party):
             return
         group = self.optimizer.param_groups[0]
         configured = self.memory.setdefault("configured_rate", group["lr"])
-        before = self.memory.get("num_steps") or max(1, self.clock.num_fitting("step", timeout))
+        before = self.memory.get("num_steps") or num_fitting(self.clock, "step", timeout)
         group["lr"] = adapted_rate(self.optimizer, configured, before)
 
 
@@ -129,8 +134,7 @@ async def flexible_exchange(
     uploads = await parties.ask("embed", batch, timeout)
     embeddings = {name: item["embedding"] for name, item in uploads.items()}
     fitting = [int(item["fitting"]) for item in uploads.values()]
-    if not _complete(holder, parties, batch, embeddings):
-        return
+    _complete(holder, parties, batch, embeddings)
     steps = {
         "one": 1,
         "fixed": num_steps,
@@ -138,9 +142,13 @@ async def flexible_exchange(
         "max": max(fitting, default=1),
         "all": 0,
     }[wanted]
+    own_steps = steps
+    if wanted == "all" and holder.clock.num_fitting("fuse", timeout) >= UNBOUNDED:
+        # The label holder's work costs nothing on this clock: let it keep up with the fastest.
+        own_steps = max(fitting, default=1)
     holder.begin_local_steps()
     if adaptive:
-        _adapt(holder, timeout)
+        _adapt(holder, own_steps or num_fitting(holder.clock, "fuse", timeout))
     began = parties.now()
     present = tuple(uploads)
     try:
@@ -163,10 +171,7 @@ async def flexible_exchange(
             adaptive,
             among=present,
         )
-    if not steps and holder.clock.num_fitting("fuse", timeout) >= UNBOUNDED:
-        # The label holder's work costs nothing on this clock: let it keep up with the fastest.
-        steps = max(fitting, default=1)
-    for step in steps_within(holder.clock, "fuse", steps, timeout):
+    for step in steps_within(holder.clock, "fuse", own_steps, timeout):
         if step:
             holder.gradients(embeddings, batch)
         holder.step()
@@ -178,7 +183,7 @@ async def flexible_exchange(
 
 def _complete(
     holder: LabelHolder, parties: Parties, batch: Batch, embeddings: dict[str, Tensor]
-) -> bool:
+) -> None:
     """Remember who answered; let the last known embedding stand in for who did not."""
     table = EmbeddingTable(holder)
     for name, embedding in embeddings.items():
@@ -187,14 +192,13 @@ def _complete(
         if name not in embeddings and table.knows(name, batch):
             embeddings |= table.read(batch, [name], fresh=())
     table.advance()
-    return bool(embeddings)
 
 
-def _adapt(holder: LabelHolder, timeout: int) -> None:
-    """The label holder's own η_0."""
+def _adapt(holder: LabelHolder, estimate: int) -> None:
+    """The label holder's own η_0; ``estimate`` is its τ where there was no exchange before."""
     group = holder.optimizer.param_groups[0]
     configured = holder.memory.setdefault("configured_rate", group["lr"])
-    before = holder.memory.get("num_steps") or max(1, holder.clock.num_fitting("fuse", timeout))
+    before = holder.memory.get("num_steps") or estimate
     group["lr"] = adapted_rate(holder.optimizer, configured, before)
 
 

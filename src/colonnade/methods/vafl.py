@@ -86,7 +86,8 @@ class VAFL(Method):
                 uploads.append(self._store(table, holder, upload))
         gradients = await self._update(holder, parties, table, uploads)
         for name, uploaded in uploads:
-            await parties.tell("descend", uploaded, gradients[name], among=[name])
+            if name in gradients:
+                await parties.tell("descend", uploaded, gradients[name], among=[name])
             self._request(holder, parties, name)
         table.advance()
 
@@ -113,19 +114,30 @@ class VAFL(Method):
         if self.max_delay is not None:
             for batch in batches:
                 await self._freshen(parties, table, batch)
+        usable = self._usable(parties.names, table, batches)
         known = []
         for batch in batches:
             fresh = [name for name, uploaded in uploads if uploaded == batch]
-            known.append(table.read(batch, parties.names, fresh=fresh))
+            known.append(table.read(batch, usable, fresh=fresh))
         gradients = holder.learn_batches(known, batches)
-        return {name: gradients[batches.index(uploaded)][name] for name, uploaded in uploads}
+        own = {name: gradients[batches.index(uploaded)] for name, uploaded in uploads}
+        return {name: found[name] for name, found in own.items() if name in found}
 
     async def _freshen(self, parties: Parties, table: EmbeddingTable, batch: Batch) -> None:
-        """Section 2.3: no entry older than D goes into an update."""
+        """Section 2.3: whoever has an entry older than D is asked for a fresh one."""
         assert self.max_delay is not None
         stale = [name for name in parties.names if table.delay(name, batch) > self.max_delay]
         for name, embedding in (await parties.ask("refresh", batch, among=stale)).items():
             table.write(name, batch, embedding)
+
+    def _usable(
+        self, names: tuple[str, ...], table: EmbeddingTable, batches: list[Batch]
+    ) -> list[str]:
+        """Who has entries for all the batches, none older than D (one may not have answered)."""
+        most = table.iteration + 1 if self.max_delay is None else self.max_delay
+        return [
+            name for name in names if all(table.delay(name, batch) <= most for batch in batches)
+        ]
 
     def exchanges_per_epoch(self, num_batches: int, num_parties: int) -> int:
         """As many as there are uploads of every party's every batch, t at a time."""

@@ -59,6 +59,7 @@ class Blueprint:
     spec: RunSpec
     label_holder: str
     label_name: str
+    num_samples: Mapping[str, int]
     task: Task
     preparations: Mapping[str, Preparation]
 
@@ -169,6 +170,11 @@ class Blueprint:
         dtype = getattr(torch, self.spec.dtype)
         encoder_spec = self._encoder_spec(name)
         if self.spec.method.pools_blocks:
+            if any(item.cardinalities for item in self.preparations.values()):
+                raise ConfigError(
+                    "method.name: 'centralized' can't pool embedded categories; set "
+                    'prepare.categorical = "one_hot"'
+                )
             width = sum(int(np.prod(item.shape)) for item in self.preparations.values())
             return encoder_spec.build((width,)).to(dtype)
         preparation = self.preparations[name]
@@ -229,6 +235,11 @@ def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
 
 def fit_blueprint(spec: RunSpec, sources: Sources, arrangement: Arrangement) -> Blueprint:
     """Fit what each side fits on the training part: scales and levels, classes or units."""
+    for key in ("patience", "target"):
+        if getattr(spec.stop, key) is not None and "validation" not in arrangement.samples:
+            raise ConfigError(
+                f"stop.{key}: needs a validation part; set data.split.validation above 0"
+            )
     train = arrangement.samples["train"]
     kind = spec.label_holder.task or sources.kind or infer_kind(arrangement.values)
     holder = replace(spec.label_holder, name=sources.label_holder, task=kind)
@@ -236,6 +247,7 @@ def fit_blueprint(spec: RunSpec, sources: Sources, arrangement: Arrangement) -> 
         spec=replace(spec, label_holder=holder),
         label_holder=sources.label_holder,
         label_name=sources.labels.name,
+        num_samples={part: len(numbers) for part, numbers in arrangement.samples.items()},
         task=Task.fit(kind, arrangement.values[train], loss=spec.label_holder.loss),
         preparations={
             name: Preparation.fit(block, train, spec.prepare_of(name))

@@ -21,20 +21,22 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.parse import quote
 
 from colonnade.core.config import dump, parse
-from colonnade.core.errors import StorageError
+from colonnade.core.errors import ConfigError, DataError, StorageError
 from colonnade.core.federation import Federation, LoopState
 from colonnade.core.party import Party
 from colonnade.core.task import Task
-from colonnade.data.prepare import Preparation, PrepareSpec
+from colonnade.data.prepare import Preparation
 from colonnade.fabrics.local import LocalFabric
 from colonnade.run.assembly import Blueprint
 from colonnade.run.spec import parse_spec, plain_spec
 from colonnade.run.storage import (
+    TEMPORARY,
     DirectoryVault,
+    finite,
     read_json,
     read_state,
     write_json,
@@ -45,6 +47,7 @@ __all__ = [
     "local_parties",
     "party_directory",
     "read_blueprint",
+    "refuse_other_run",
     "restore_model",
     "write_blueprint",
     "write_model",
@@ -60,16 +63,25 @@ def party_directory(root: Path, name: str) -> Path:
 
 def write_blueprint(root: Path, blueprint: Blueprint) -> None:
     """Write everything but data and weights that is needed to build the federation again."""
-    write_json(root / "config.json", plain_spec(blueprint.spec))
+    for file, plain in _plain_blueprint(root, blueprint).items():
+        write_json(file, plain)
+
+
+def _plain_blueprint(root: Path, blueprint: Blueprint) -> dict[Path, Any]:
     task = {
         **asdict(blueprint.task),
         "label": blueprint.label_name,
         "holder": blueprint.label_holder,
+        "num_samples": dict(blueprint.num_samples),
     }
-    write_json(root / "label_holder" / "task.json", task)
-    for name, preparation in blueprint.preparations.items():
-        plain = {"party": name, **dump(preparation)}
-        write_json(party_directory(root, name) / "preparation.json", plain)
+    return {
+        root / "config.json": plain_spec(blueprint.spec),
+        root / "label_holder" / "task.json": task,
+        **{
+            party_directory(root, name) / "preparation.json": {"party": name, **dump(preparation)}
+            for name, preparation in blueprint.preparations.items()
+        },
+    }
 
 
 def read_blueprint(root: Path) -> Blueprint:
@@ -77,21 +89,64 @@ def read_blueprint(root: Path) -> Blueprint:
     if not root.is_dir():
         raise StorageError(f"{root}: no such directory; give a run directory")
     spec = parse_spec(read_json(root / "config.json"))
-    task = read_json(root / "label_holder" / "task.json")
-    label, holder = task.pop("label"), task.pop("holder")
+    file = root / "label_holder" / "task.json"
     preparations = {}
-    for file in sorted((root / "parties").glob("*/preparation.json")):
-        plain = read_json(file)
-        name = plain.pop("party")
-        plain["spec"] = parse(PrepareSpec, plain["spec"])
-        preparations[name] = parse(Preparation, plain)
+    try:
+        task = read_json(file)
+        label, holder = task.pop("label"), task.pop("holder")
+        num_samples = task.pop("num_samples")
+        fitted = Task(**{**task, "classes": tuple(task["classes"])})
+        for file in sorted((root / "parties").glob("*/preparation.json")):
+            plain = read_json(file)
+            name = plain.pop("party")
+            preparations[name] = parse(Preparation, plain)
+    except (KeyError, TypeError, AttributeError, ConfigError) as error:
+        raise StorageError(f"{file}: damaged: {type(error).__name__}: {error}") from error
     return Blueprint(
         spec=spec,
         label_holder=holder,
         label_name=label,
-        task=Task(**{**task, "classes": tuple(task["classes"])}),
+        num_samples=num_samples,
+        task=fitted,
         preparations=preparations,
     )
+
+
+def refuse_other_run(root: Path, blueprint: Blueprint) -> None:
+    """A resumed run may be given more time; settings and data must be those it began with."""
+    has_begun = (root / "checkpoint.json").exists()
+    for file, current in _plain_blueprint(root, blueprint).items():
+        if not has_begun and not file.exists():
+            continue  # killed while these were written
+        before = read_json(file)
+        now = json.loads(json.dumps(current))
+        if file.name == "config.json":
+            for free in ("stop", "record"):
+                before.pop(free, None)
+                now.pop(free, None)
+        changed = _first_difference(before, now)
+        if not changed:
+            continue
+        if file.name == "config.json":
+            raise ConfigError(
+                f"{changed}: differs from the run in {root}; resume with the same settings (stop "
+                "and record may change), or start another run"
+            )
+        raise DataError(
+            f"{file.relative_to(root)}, {changed}: the data are not those that the run in {root} "
+            "began with; resume with the same data, or start another run"
+        )
+
+
+def _first_difference(left: Any, right: Any, path: str = "") -> str:
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        for key in sorted({*left, *right}):
+            inner = f"{path}.{key}" if path else str(key)
+            found = _first_difference(left.get(key), right.get(key), inner)
+            if found:
+                return found
+        return ""
+    return "" if left == right else path
 
 
 def restore_model(root: Path, federation: Federation) -> None:
@@ -102,10 +157,9 @@ def restore_model(root: Path, federation: Federation) -> None:
 def write_model(root: Path, federation: Federation) -> None:
     """Write the weights of a federation in this process, each party's to its own files."""
     for name, party in local_parties(federation).items():
-        vault = DirectoryVault(party_directory(root, name))
-        vault.keep(_MODEL, party.state(), best=_MODEL)
+        DirectoryVault(party_directory(root, name)).keep(_MODEL, party.state())
     holder = DirectoryVault(root / "label_holder")
-    holder.keep(_MODEL, {"federation": {"holder": federation.holder.state()}}, best=_MODEL)
+    holder.keep(_MODEL, {"federation": {"holder": federation.holder.state()}})
     named = {"tag": _MODEL, "model": _MODEL, "metrics_bytes": 0}
     write_json(root / "checkpoint.json", named)
 
@@ -130,22 +184,36 @@ class RunDirectory:
 
     def __init__(self, root: Path, *, resume: bool) -> None:
         self.root = root
-        exists = (root / "config.json").exists()
-        if exists and not resume:
-            raise StorageError(
-                f"{root}: holds a run already; choose another directory, or go on with it by "
-                "--resume"
-            )
-        if resume and not exists:
+        if resume and not root.exists():
             raise StorageError(f"{root}: nothing to resume here; leave out --resume")
-        root.mkdir(parents=True, exist_ok=True)
-        self._lock = self._lock_or_refuse()
-        self._metrics: IO[bytes] | None = None
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            self._lock = self._lock_or_refuse()
+        except OSError as error:
+            raise StorageError(f"{root}: can't be a run directory: {error.strerror}") from error
+        try:
+            self._refuse_wrong_kind(resume)
+        except StorageError:
+            os.close(self._lock)
+            raise
+        for left_over in root.rglob(f".*{TEMPORARY}"):
+            left_over.unlink(missing_ok=True)
+        self._metrics = (root / "metrics.jsonl").open("ab")
         self._log_handler = logging.FileHandler(root / "run.log")
         self._log_handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         self._logger = logging.getLogger("colonnade.run")
         self._logger.setLevel(logging.INFO)
         self._logger.addHandler(self._log_handler)
+
+    def _refuse_wrong_kind(self, resume: bool) -> None:
+        exists = (self.root / "config.json").exists()
+        if exists and not resume:
+            raise StorageError(
+                f"{self.root}: holds a run already; choose another directory, or go on with it by "
+                "--resume"
+            )
+        if resume and not exists:
+            raise StorageError(f"{self.root}: nothing to resume here; leave out --resume")
 
     def _lock_or_refuse(self) -> int:
         # The system lets go of the lock when the process ends, however it ends.
@@ -169,43 +237,49 @@ class RunDirectory:
 
     def record(self, line: Mapping[str, Any]) -> None:
         """Append one line to metrics.jsonl, at once."""
-        if self._metrics is None:
-            self._metrics = (self.root / "metrics.jsonl").open("ab")
-            self._metrics.seek(0, os.SEEK_END)
-        self._metrics.write((json.dumps(_finite(line)) + "\n").encode())
+        self._metrics.write((json.dumps(finite(line)) + "\n").encode())
         self._metrics.flush()
 
     def checkpoint(self, federation: Federation, loop: LoopState) -> None:
-        """Keep everybody's state; it counts from the moment checkpoint.json names it."""
+        """Keep everybody's state; it counts from the moment checkpoint.json names it.
+
+        Only then is the one before let go of.
+        """
         tag, best = _tag(loop.exchange), _tag(loop.best_exchange)
-        federation.fabric.run(federation.fabric.keep(tag, best))
-        vault = DirectoryVault(self.root / "label_holder")
-        vault.keep(tag, {"federation": federation.state(), "loop": asdict(loop)}, best=best)
-        size = 0
-        if self._metrics is not None:
-            os.fsync(self._metrics.fileno())
-            size = self._metrics.tell()
+        federation.fabric.run(federation.fabric.keep(tag))
+        federation.holder.refuse_non_finite()
+        self._holder.keep(tag, {"federation": federation.state(), "loop": asdict(loop)})
+        os.fsync(self._metrics.fileno())
+        size = os.fstat(self._metrics.fileno()).st_size
         self._name(tag, tag, size)
+        federation.fabric.run(federation.fabric.retain(tag, best))
+        self._holder.retain((tag, best))
+
+    @property
+    def _holder(self) -> DirectoryVault:
+        return DirectoryVault(self.root / "label_holder")
 
     def _name(self, tag: str, model: str, num_metrics_bytes: int) -> None:
         named = {"tag": tag, "model": model, "metrics_bytes": num_metrics_bytes}
         write_json(self.root / "checkpoint.json", named)
 
-    def resume(self, federation: Federation) -> LoopState:
+    def resume(self, federation: Federation, *, keeps_best: bool) -> LoopState:
         """Go back to the last whole checkpoint; what was recorded after it is cut off."""
-        metrics = self.root / "metrics.jsonl"
         if not (self.root / "checkpoint.json").exists():
-            metrics.unlink(missing_ok=True)
+            os.truncate(self._metrics.fileno(), 0)
             return LoopState()
         named = read_json(self.root / "checkpoint.json")
-        if metrics.exists():
-            os.truncate(metrics, named["metrics_bytes"])
-        state = read_state(self.root / "label_holder" / f"{named['tag']}.safetensors")
+        os.truncate(self._metrics.fileno(), named["metrics_bytes"])
+        state = self._holder.fetch(named["tag"])
         if "loop" not in state:
             raise StorageError(f"{self.root}: a saved model, not a run; it can't be resumed")
         federation.restore(state["federation"])
         federation.fabric.run(federation.fabric.fetch(named["tag"]))
-        return LoopState(**state["loop"])
+        loop = LoopState(**state["loop"])
+        if keeps_best and not self._holder.holds(_tag(loop.best_exchange)):
+            # It was not asked to keep the best so far: the search for it begins here.
+            loop.best_quality, loop.best_exchange, loop.num_without_best = -math.inf, 0, 0
+        return loop
 
     def end_with(self, federation: Federation, exchange: int) -> None:
         """Make an earlier exchange's weights those that the run ends with."""
@@ -216,12 +290,11 @@ class RunDirectory:
 
     def summarize(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json."""
-        write_json(self.root / "summary.json", _finite(summary))
+        write_json(self.root / "summary.json", finite(summary))
 
     def close(self) -> None:
         """Let go of files and lock."""
-        if self._metrics is not None:
-            self._metrics.close()
+        self._metrics.close()
         self._logger.removeHandler(self._log_handler)
         self._log_handler.close()
         os.close(self._lock)
@@ -229,14 +302,3 @@ class RunDirectory:
 
 def _tag(exchange: int) -> str:
     return f"exchange-{exchange:09d}"
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they become null."""
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from colonnade.core.errors import ColonnadeError, ConfigError, Diverged, StorageError
+import torch
+
+from colonnade.core.errors import ColonnadeError, Diverged, StorageError
 from colonnade.core.federation import Event, Federation, LoopState
 from colonnade.run.assembly import Blueprint, TrainingData, arrange, fit_blueprint
-from colonnade.run.directory import RunDirectory, read_blueprint, write_blueprint
+from colonnade.run.directory import (
+    RunDirectory,
+    read_blueprint,
+    refuse_other_run,
+    write_blueprint,
+)
 from colonnade.run.records import MemoryRecords, Records
 from colonnade.run.result import Result, open_result
 from colonnade.run.sources import Sources, load_sources
-from colonnade.run.spec import RunSpec, plain_spec
-from colonnade.run.storage import read_json
+from colonnade.run.spec import RunSpec
 from colonnade.run.summary import evaluation_line, progress_line, summarize
 
 __all__ = ["Watcher", "reopen", "train"]
@@ -46,6 +51,8 @@ def train(
 
     Data and settings are checked to the end before the directory is touched.
     """
+    if spec.threads is not None:
+        torch.set_num_threads(spec.threads)
     sources = sources or load_sources(spec)
     arrangement = arrange(spec, sources)
     blueprint = fit_blueprint(spec, sources, arrangement)
@@ -60,10 +67,12 @@ def train(
         federation = blueprint.build(data, make_vault=run.vault)
         loop = LoopState()
         if resume:
-            _refuse_other_settings(blueprint.spec, directory)
-            loop = run.resume(federation)
+            refuse_other_run(directory, blueprint)
+            loop = run.resume(federation, keeps_best=spec.stop.patience is not None)
             run.log(f"resumed after exchange {loop.exchange}")
         write_blueprint(directory, blueprint)
+        if loop.exchange == 0:
+            run.checkpoint(federation, loop)  # whatever happens, there is one to go back to
         return _train(blueprint, data, federation, loop, run, watcher)
     except ColonnadeError as error:
         run.log(f"{type(error).__name__}: {error}")
@@ -115,13 +124,13 @@ def _train(
             if watcher is not None:
                 watcher.exchanged(event)
                 if watcher.wants_to_stop():
-                    loop.stopped_by = "interrupted"
+                    loop.stopped_by = loop.stopped_by or "interrupted"
+        if records.is_lasting:
+            records.checkpoint(federation, loop)
     except Diverged:
         loop.stopped_by = "diverged"
         records.summarize(summarize(blueprint, federation, loop, {}, time.monotonic() - began))
         raise
-    if records.is_lasting:
-        records.checkpoint(federation, loop)
     ended = loop.stopped_by != "interrupted"
     if keeps_best and ended and loop.best_exchange not in (0, loop.exchange):
         records.end_with(federation, loop.best_exchange)
@@ -131,28 +140,3 @@ def _train(
     records.summarize(summary)
     records.log(f"stopped by {loop.stopped_by} after exchange {loop.exchange}")
     return Result(blueprint=blueprint, federation=federation, summary=summary)
-
-
-def _refuse_other_settings(spec: RunSpec, directory: Path) -> None:
-    """A resumed run may be given more time, nothing else."""
-    before, now = read_json(directory / "config.json"), plain_spec(spec)
-    for free in ("stop", "record"):
-        before.pop(free, None)
-        now.pop(free, None)
-    changed = _first_difference(before, now)
-    if changed:
-        raise ConfigError(
-            f"{changed}: differs from the run in {directory}; resume with the same settings "
-            "(stop and record may change), or start another run"
-        )
-
-
-def _first_difference(left: Any, right: Any, path: str = "") -> str:
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        for key in sorted({*left, *right}):
-            inner = f"{path}.{key}" if path else str(key)
-            found = _first_difference(left.get(key), right.get(key), inner)
-            if found:
-                return found
-        return ""
-    return "" if left == right else path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -15,8 +16,8 @@ from colonnade.core.method import Method
 from colonnade.data.blocks import Block, Labels, as_ids, make_block
 from colonnade.run.engine import Watcher, train
 from colonnade.run.result import Result
-from colonnade.run.sources import Sources
-from colonnade.run.spec import CHOICES, RunSpec, parse_spec
+from colonnade.run.sources import Sources, only_columns
+from colonnade.run.spec import CHOICES, PartySpec, RunSpec, parse_spec
 
 __all__ = ["fit"]
 
@@ -54,26 +55,25 @@ def fit(
     >>> result = fit({"bank": bank, "telco": telco}, defaulted, label_holder="bank", epochs=30)
     >>> result.predict({"bank": new_bank, "telco": new_telco})
     """
-    spec = _spec(method, task, epochs, batch_size, seed, settings)
+    spec = _spec(method, task, epochs, batch_size, seed, id_column, list(blocks), settings)
+    made = {name: _block(name, item, ids, id_column) for name, item in blocks.items()}
+    for name, party in spec.party.items():
+        if party.columns is not None and name in made:
+            made[name] = only_columns(made[name], party.columns)
     sources = Sources(
-        blocks={
-            name: item
-            if isinstance(item, Block)
-            else make_block(
-                name,
-                item,
-                ids=None if isinstance(item, pd.DataFrame) and ids is None else ids,
-                id_column=id_column if isinstance(item, pd.DataFrame) else None,
-            )
-            for name, item in blocks.items()
-        },
-        labels=_labels(labels, ids),
-        label_holder=label_holder,
-        kind=task,
+        blocks=made, labels=_labels(labels, ids), label_holder=label_holder, kind=task
     )
     return train(
         spec, sources=sources, directory=None if out is None else Path(out), watcher=watcher
     )
+
+
+def _block(name: str, item: BlockLike, ids: Any, id_column: str | None) -> Block:
+    if isinstance(item, Block):
+        return item
+    if isinstance(item, pd.DataFrame):
+        return make_block(name, item, ids=ids, id_column=id_column)
+    return make_block(name, item, ids=ids)
 
 
 def _spec(
@@ -82,6 +82,8 @@ def _spec(
     epochs: int | None,
     batch_size: int | None,
     seed: int,
+    id_column: str | None,
+    names: list[str],
     settings: Mapping[str, Any] | None,
 ) -> RunSpec:
     values: dict[str, Any] = dict(settings or {})
@@ -97,7 +99,38 @@ def _spec(
     ):
         if value is not None:
             values[section] = {**values.get(section, {}), key: value}
-    return parse_spec(values)
+    spec = parse_spec(values)
+    _refuse_sources(spec)
+    if id_column is None:
+        return spec
+    # Predictions find the ids where training found them.
+    party = {
+        name: replace(spec.party.get(name, PartySpec()), id=id_column)
+        for name in {*names, *spec.party}
+    }
+    return replace(spec, party=party)
+
+
+def _refuse_sources(spec: RunSpec) -> None:
+    """Blocks and labels are given as arguments: settings that name others would be ignored."""
+    named = {
+        "data.dataset": spec.data.dataset,
+        **{
+            f"label_holder.{key}": getattr(spec.label_holder, key)
+            for key in ("name", "file", "id", "label")
+        },
+        **{
+            f"party.{name}.{key}": getattr(party, key)
+            for name, party in spec.party.items()
+            for key in ("file", "id")
+        },
+    }
+    for path, value in named.items():
+        if value is not None:
+            raise ConfigError(
+                f"settings.{path}: fit takes blocks, labels, label_holder and id_column as "
+                "arguments; leave it out"
+            )
 
 
 def _labels(labels: LabelsLike, ids: Any) -> Labels:

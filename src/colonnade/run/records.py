@@ -59,8 +59,11 @@ class MemoryRecords:
     def checkpoint(self, federation: Federation, loop: LoopState) -> None:
         """Keep everybody's weights."""
         tag, best = str(loop.exchange), str(loop.best_exchange)
-        federation.fabric.run(federation.fabric.keep(tag, best))
-        self._holder.keep(tag, federation.holder.state(), best=best)
+        federation.fabric.run(federation.fabric.keep(tag))
+        federation.holder.refuse_non_finite()
+        self._holder.keep(tag, federation.holder.state())
+        federation.fabric.run(federation.fabric.retain(tag, best))
+        self._holder.retain((tag, best))
 
     def end_with(self, federation: Federation, exchange: int) -> None:
         """Go back to those weights."""

@@ -22,7 +22,7 @@ from colonnade.run.directory import (
     write_blueprint,
     write_model,
 )
-from colonnade.run.storage import DirectoryVault, read_json, write_json
+from colonnade.run.storage import DirectoryVault, finite, read_json, write_json
 
 __all__ = ["Result", "open_result"]
 
@@ -46,7 +46,8 @@ class Result:
         quality = self.summary.get("quality", {})
         name = self._blueprint.task.quality_name
         part = "test" if "test" in quality else "validation"
-        reached = f", {part} {name} {quality[part][name]:.3f}" if part in quality else ""
+        value = quality.get(part, {}).get(name)
+        reached = "" if value is None else f", {part} {name} {value:.3f}"
         return f"Result({self._blueprint.spec.method.info.name}{reached})"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -135,7 +136,7 @@ class Result:
             raise StorageError(f"{root}: holds a run or a model already; choose another directory")
         write_blueprint(root, self._blueprint)
         write_model(root, self._federation)
-        write_json(root / "summary.json", self.summary)
+        write_json(root / "summary.json", finite(self.summary))
         return root
 
     @classmethod
@@ -158,6 +159,14 @@ class Result:
             for party in parties.values():
                 party.parts.pop(_NEW, None)
 
+    def _block(self, name: str, table: pd.DataFrame) -> Block:
+        """A table under the ids that training used: a column of that name, or the index."""
+        known = self._blueprint.spec.party.get(name)
+        id_column = known.id if known else None
+        if id_column is None or table.index.name == id_column:
+            return make_block(name, table)
+        return make_block(name, table, id_column=id_column)
+
     def _aligned(
         self, blocks: Mapping[str, Block | pd.DataFrame]
     ) -> tuple[dict[str, Block], pd.Index[Any]]:
@@ -169,7 +178,7 @@ class Result:
                 f"those of {list(self.parties)}"
             )
         own = {
-            name: item if isinstance(item, Block) else make_block(name, item)
+            name: item if isinstance(item, Block) else self._block(name, item)
             for name, item in blocks.items()
             if name in self.parties
         }
@@ -209,4 +218,5 @@ def open_result(root: Path, blueprint: Blueprint, data: TrainingData) -> Result:
 def _by_id(labels: pd.Series[Any] | Labels) -> pd.Series[Any]:
     if isinstance(labels, Labels):
         return pd.Series(labels.values, index=pd.Index(labels.ids))
-    return pd.Series(labels.to_numpy(), index=pd.Index(as_ids(labels.index, "labels")))
+    ids = as_ids(labels.index, "labels")
+    return _by_id(Labels(ids=ids, values=labels.to_numpy()))

@@ -16,7 +16,7 @@ from colonnade.data.blocks import Block, Labels, read_block, read_labels
 from colonnade.data.datasets import load_dataset
 from colonnade.run.spec import RunSpec
 
-__all__ = ["Sources", "load_sources"]
+__all__ = ["Sources", "load_sources", "only_columns"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,22 +39,31 @@ class Sources:
                     f"party '{name}': column '{self.labels.name}' is the label; leave it out of "
                     f"party.{name}.columns"
                 )
-        if own is not None and isinstance(own.values, pd.DataFrame):
+        if own is not None and own.values.ndim == 2:
             self._refuse_copies(own)
 
     def _refuse_copies(self, own: Block) -> None:
         """A column equal to the label under another name gives the answer away."""
-        assert isinstance(own.values, pd.DataFrame)
         rows = pd.Index(own.ids).get_indexer(pd.Index(self.labels.ids))
         known = rows >= 0
-        truth = self.labels.values[known].astype(str)
-        for name in own.values.columns if known.any() else ():
-            column = own.values[name].to_numpy()[rows[known]].astype(str)
-            if np.array_equal(column, truth) and len(np.unique(truth)) > 1:
+        truth = self.labels.values[known]
+        if not known.any() or len(pd.unique(truth)) < 2:
+            return
+        table = pd.DataFrame(own.values)
+        for name in table.columns:
+            if _says_the_same(table[name].to_numpy()[rows[known]], truth):
                 raise DataError(
                     f"party '{own.owner}': column '{name}' equals the label '{self.labels.name}' "
                     "on every sample; leave it out"
                 )
+
+
+def _says_the_same(column: np.ndarray[Any, Any], truth: np.ndarray[Any, Any]) -> bool:
+    """Whether two columns agree, as numbers (1.0 is 1) or as texts."""
+    try:
+        return bool(np.array_equal(column.astype(np.float64), truth.astype(np.float64)))
+    except (TypeError, ValueError):
+        return bool(np.array_equal(column.astype(str), truth.astype(str)))
 
 
 def load_sources(spec: RunSpec) -> Sources:
@@ -80,7 +89,7 @@ def _from_dataset(spec: RunSpec) -> Sources:
         if party.file is not None or party.id is not None:
             raise ConfigError(f"party.{name}.file: data set '{dataset.name}' brings its own blocks")
         if party.columns is not None:
-            blocks[name] = _only_columns(blocks[name], party.columns)
+            blocks[name] = only_columns(blocks[name], party.columns)
     return Sources(
         blocks=blocks,
         labels=dataset.labels,
@@ -90,7 +99,8 @@ def _from_dataset(spec: RunSpec) -> Sources:
     )
 
 
-def _only_columns(block: Block, columns: tuple[str, ...]) -> Block:
+def only_columns(block: Block, columns: tuple[str, ...]) -> Block:
+    """The block with these columns only, as a party's settings say."""
     absent = [name for name in columns if name not in block.columns]
     if absent or not isinstance(block.values, pd.DataFrame):
         raise ConfigError(

@@ -127,7 +127,13 @@ class RunSpec:
     patience: Patience = field(default_factory=Patience)
     record: RecordSpec = field(default_factory=RecordSpec)
     dtype: Literal["float32", "float64"] = "float32"
+    # Threads per operation; torch's own choice if not given. One is best for small networks.
+    threads: int | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise ConfigError(f"threads: must be at least 1, got {self.threads}")
 
     def prepare_of(self, party: str) -> PrepareSpec:
         """How a party prepares its columns."""
@@ -166,10 +172,10 @@ def read_spec(path: Path) -> RunSpec:
     """
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; give the path of a run's TOML file")
-    text = path.read_text(encoding="utf-8")
     try:
+        text = path.read_text(encoding="utf-8")
         values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not readable: {error}") from error
     try:
         spec = parse_spec(values)

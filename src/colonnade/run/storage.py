@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from torch import Tensor
 from colonnade.core.errors import StorageError
 
 __all__ = [
+    "TEMPORARY",
     "DirectoryVault",
     "MemoryVault",
+    "finite",
     "read_json",
     "read_state",
     "write_atomically",
@@ -26,26 +29,42 @@ __all__ = [
     "write_state",
 ]
 
+TEMPORARY = ".writing"
+
 _TENSOR = "$tensor"
+_TABLE = "$table"
 _SUFFIX = ".safetensors"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that a crash leaves the old one or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary: Path | None = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
+        temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).replace(path)
+        temporary.replace(path)
+        _sync_directory(path.parent)
     except BaseException as error:
-        with contextlib.suppress(FileNotFoundError):
-            Path(name).unlink()
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
         if isinstance(error, OSError):
             raise StorageError(f"{path}: can't be written: {error.strerror}") from error
         raise
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the new name itself outlast a power cut."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -54,14 +73,27 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (text + "\n").encode())
 
 
+def finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become null."""
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
 def read_json(path: Path) -> Any:
     """Read JSON; a missing or damaged file is a StorageError that names it."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise StorageError(f"{path}: no such file; is this a run directory?") from error
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise StorageError(f"{path}: damaged: {error}") from error
+    except OSError as error:
+        raise StorageError(f"{path}: can't be read: {error.strerror}") from error
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
@@ -79,22 +111,25 @@ def read_state(path: Path) -> dict[str, Any]:
             plain = json.loads((file.metadata() or {})["state"])
     except FileNotFoundError as error:
         raise StorageError(f"{path}: no such checkpoint file") from error
-    except (SafetensorError, KeyError, json.JSONDecodeError) as error:
+    except (SafetensorError, KeyError, OSError, json.JSONDecodeError) as error:
         raise StorageError(f"{path}: damaged checkpoint: {error}") from error
     state: dict[str, Any] = _join(plain, tensors)
     return state
 
 
 def _separate(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    """The plain skeleton of a state; its tensors go into ``tensors`` by path."""
+    """The plain skeleton of a state; its tensors go into ``tensors``, numbered and by path."""
     if isinstance(value, Tensor):
-        tensors[path] = value.detach().clone().contiguous()
-        return {_TENSOR: path}
+        name = f"{len(tensors)} {path}"
+        tensors[name] = value.detach().clone().contiguous()
+        return {_TENSOR: name}
     if isinstance(value, Mapping):
-        return {
+        table = {
             str(key): _separate(item, f"{path}/{key}" if path else str(key), tensors)
             for key, item in value.items()
         }
+        # A table that could be taken for a tensor's place is wrapped.
+        return {_TABLE: table} if table.keys() & {_TENSOR, _TABLE} else table
     if isinstance(value, list | tuple):
         return [_separate(item, f"{path}/{at}", tensors) for at, item in enumerate(value)]
     if value is None or isinstance(value, bool | int | float | str):
@@ -106,7 +141,8 @@ def _join(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     if isinstance(value, dict):
         if value.keys() == {_TENSOR}:
             return tensors[value[_TENSOR]]
-        return {key: _join(item, tensors) for key, item in value.items()}
+        table = value[_TABLE] if value.keys() == {_TABLE} else value
+        return {key: _join(item, tensors) for key, item in table.items()}
     if isinstance(value, list):
         return [_join(item, tensors) for item in value]
     return value
@@ -118,13 +154,19 @@ class DirectoryVault:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def keep(self, tag: str, state: Mapping[str, Any], *, best: str) -> None:
-        """Write a state; drop all others but the one before and the best."""
-        earlier = sorted(path.stem for path in self.directory.glob(f"*{_SUFFIX}"))
+    def keep(self, tag: str, state: Mapping[str, Any]) -> None:
+        """Write a state."""
         write_state(self.directory / f"{tag}{_SUFFIX}", state)
-        stay = {tag, best, *[item for item in earlier if item not in (tag, best)][-1:]}
-        for name in set(earlier) - stay:
-            (self.directory / f"{name}{_SUFFIX}").unlink(missing_ok=True)
+
+    def retain(self, tags: Collection[str]) -> None:
+        """Remove all but these."""
+        for path in self.directory.glob(f"*{_SUFFIX}"):
+            if path.stem not in tags:
+                path.unlink(missing_ok=True)
+
+    def holds(self, tag: str) -> bool:
+        """Whether there is a state under a tag."""
+        return (self.directory / f"{tag}{_SUFFIX}").exists()
 
     def fetch(self, tag: str) -> dict[str, Any]:
         """Read a state."""
@@ -137,12 +179,14 @@ class MemoryVault:
     def __init__(self) -> None:
         self._states: dict[str, tuple[Any, dict[str, Tensor]]] = {}
 
-    def keep(self, tag: str, state: Mapping[str, Any], *, best: str) -> None:
-        """Copy a state; drop all others but the best."""
+    def keep(self, tag: str, state: Mapping[str, Any]) -> None:
+        """Copy a state."""
         tensors: dict[str, Tensor] = {}
-        plain = _separate(state, "", tensors)
-        kept = {name: item for name, item in self._states.items() if name == best}
-        self._states = {**kept, tag: (plain, tensors)}
+        self._states[tag] = (_separate(state, "", tensors), tensors)
+
+    def retain(self, tags: Collection[str]) -> None:
+        """Forget all but these."""
+        self._states = {tag: item for tag, item in self._states.items() if tag in tags}
 
     def fetch(self, tag: str) -> dict[str, Any]:
         """Read a state."""

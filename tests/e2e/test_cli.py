@@ -1,0 +1,429 @@
+"""The command line: the real command where it matters, the same code in this process elsewhere."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from colonnade.cli import demo as demo_module
+from colonnade.cli.main import app, main
+from colonnade.data.datasets import DATASETS
+from colonnade.methods import METHODS
+from colonnade.run.storage import read_json
+
+COMMAND = str(Path(sys.executable).with_name("colonnade"))
+QUICKSTART = Path(__file__).parents[2] / "docs" / "quickstart.md"
+COMMANDS = [str(command.name) for command in app.registered_commands]
+SETTINGS = """
+[label_holder]
+name = "bank"
+label = "defaulted"
+[party.bank]
+file = "bank.csv"
+id = "customer"
+[party.telco]
+file = "telco.csv"
+id = "customer"
+[data]
+batch_size = 16
+[defaults]
+encoder = { kind = "mlp", hidden = [8], embedding = 4, dropout = 0.2 }
+[stop]
+exchanges = 12
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """What the command does, in this process: arguments in, exit code and both streams out."""
+
+    def run(*arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["colonnade", *arguments])
+        monkeypatch.setenv("COLONNADE_DEBUG", "")  # put back afterwards, as --debug sets it
+        capsys.readouterr()
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        else:
+            code = 0
+        return Outcome(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with two parties' files and a run's settings."""
+    draw = np.random.default_rng(3)
+    ids = np.arange(120)
+    bank = pd.DataFrame({"customer": ids, "income": draw.normal(size=120)})
+    telco = pd.DataFrame({"customer": ids[::-1], "calls": draw.normal(size=120)})
+    signal_of = bank["income"] + telco["calls"].to_numpy()[::-1]
+    bank["defaulted"] = np.where(signal_of > 0, "yes", "no")
+    bank.to_csv(tmp_path / "bank.csv", index=False)
+    telco.to_csv(tmp_path / "telco.csv", index=False)
+    (tmp_path / "credit.toml").write_text(SETTINGS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def real(*arguments: str, cwd: Path) -> Outcome:
+    """The installed command."""
+    done = subprocess.run(
+        [COMMAND, *arguments], cwd=cwd, env=environment(), capture_output=True, text=True
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def is_plain(text: str) -> bool:
+    """No colours, no cursor movements: nothing below a space but the ends of lines."""
+    return not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
+
+
+def assert_one_line(outcome: Outcome, *fragments: str) -> None:
+    assert outcome.code == 1, outcome
+    assert outcome.err.startswith("error: "), outcome.err
+    assert outcome.err.count("\n") == 1, outcome.err
+    assert "Traceback" not in outcome.err
+    for fragment in fragments:
+        assert fragment in outcome.err
+
+
+def weights(directory: Path) -> dict[str, torch.Tensor]:
+    tag = read_json(directory / "checkpoint.json")["model"]
+    files = sorted(directory.rglob(f"{tag}.safetensors"))
+    assert len(files) == 3  # the label holder's and two parties'
+    return {
+        f"{file.relative_to(directory)}/{name}": item
+        for file in files
+        for name, item in load_file(file).items()
+    }
+
+
+# Help and lists
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(name: str) -> None:
+    shown = CliRunner().invoke(app, [name, "--help"])
+    assert shown.exit_code == 0
+    assert re.search(rf"Example:\s+colonnade {name}\b", shown.output)
+
+
+def test_help_lists_every_command() -> None:
+    for arguments in (["--help"], ["-h"], []):
+        listed = CliRunner().invoke(app, arguments).output
+        assert all(re.search(rf"\b{name}\b", listed) for name in COMMANDS)
+
+
+def test_methods_as_json() -> None:
+    rows = json.loads(CliRunner().invoke(app, ["methods", "--json"]).output)
+    assert [row["name"] for row in rows] == list(METHODS)
+    for row in rows:
+        assert all(isinstance(row[key], str) and row[key] for key in ("name", "paper", "summary"))
+        flags = ("tolerates_missing", "tolerates_slow", "heterogeneous_models", "private_labels")
+        assert all(isinstance(row[key], bool) for key in flags)
+
+
+def test_datasets_as_json() -> None:
+    rows = json.loads(CliRunner().invoke(app, ["datasets", "--json"]).output)
+    assert [row["name"] for row in rows] == list(DATASETS)
+    for row in rows:
+        assert {"name", "available", "task", "samples", "parties", "summary", "source"} <= set(row)
+    assert next(row for row in rows if row["name"] == "digits")["available"] is True
+
+
+@pytest.mark.parametrize("name", ["methods", "datasets"])
+def test_lists_for_people_name_everything(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = CliRunner().invoke(app, [name]).output
+    assert all(item in shown for item in (METHODS if name == "methods" else DATASETS))
+    assert is_plain(shown)
+
+
+# The demo
+
+
+def test_demo_prints_the_table_and_leaves_a_report(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shown = real("demo", "--out", "../demo", cwd=elsewhere)
+    assert shown.code == 0, shown.err
+    qualities = re.findall(r"│ (\w[^│]*?) +│ (0\.\d{3}) +│", shown.out)
+    names, numbers = [name for name, _ in qualities], [float(item) for _, item in qualities]
+    assert names[:3] == ["label holder alone", "all three together", "centralized"]
+    alone, together, ideal, missing, without = numbers
+    assert missing < alone < without < together
+    assert abs(together - ideal) < 0.05
+    page = (tmp_path / "demo" / "report.html").read_text("utf-8")
+    assert "all three together" in page
+    assert "report in ../demo/report.html" in shown.out
+    assert list(elsewhere.iterdir()) == []
+    assert is_plain(shown.out)
+    assert is_plain(shown.err)
+    assert re.search(r"^all three together: exchange \d+/500  loss ", shown.err, re.M)
+
+
+def test_demo_replaces_an_earlier_demo_and_nothing_else(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = {**demo_module._SETTINGS, "stop": {"exchanges": 2}}
+    monkeypatch.setattr(demo_module, "_SETTINGS", short)
+    (tmp_path / "demo").mkdir()
+    for left_over in (".colonnade-demo", "old"):
+        (tmp_path / "demo" / left_over).touch()
+    assert run("demo", "--out", str(tmp_path / "demo")).code == 0
+    assert not (tmp_path / "demo" / "old").exists()
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.tex").write_text("years of work")
+    for target in (precious, precious / "thesis.tex"):
+        assert_one_line(run("demo", "--out", str(target)), "something other than a demo")
+    assert (precious / "thesis.tex").read_text() == "years of work"
+
+
+# Training, evaluating, predicting, reporting
+
+
+def test_the_quickstart_works_as_written(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown: list[str] = []
+    for language, block in re.findall(
+        r"^```(\w+)\n(.*?)^```", QUICKSTART.read_text("utf-8"), re.M | re.S
+    ):
+        if language in ("python", "toml"):
+            name = re.match(r"# (\S+\.\w+)\n", block)
+            assert name, f"say in the block's first line which file it is: {block[:60]}"
+            Path(name[1]).write_text(block)
+        elif language == "bash":
+            shown = [_line_of_quickstart(run, line) for line in block.splitlines()]
+        else:
+            _assert_alike(block, "".join(shown))
+    assert Path("runs/credit/report.html").read_text("utf-8").startswith("<!doctype html")
+    predictions = pd.read_csv("predictions.csv", index_col="customer")["defaulted"]
+    probabilities = pd.read_csv("probabilities.csv", index_col="customer")
+    assert predictions.index.tolist() == pd.read_csv("new_bank.csv")["customer"].tolist()
+    assert predictions.tolist() == probabilities.idxmax(axis=1).tolist()
+    assert np.allclose(probabilities.sum(axis=1), 1)
+
+
+def _line_of_quickstart(run: Run, line: str) -> str:
+    program, *arguments = line.split()
+    if program == "colonnade":
+        outcome = run(*arguments)
+        assert outcome.code == 0, outcome.err
+        return outcome.out
+    interpreter = f"{sys.executable}{line.removeprefix('python')}" if program == "python" else line
+    subprocess.run(["bash", "-c", interpreter], env=environment(), check=True)
+    return ""
+
+
+def _assert_alike(written: str, shown: str) -> None:
+    """What the page shows is what came, up to small changes of the numbers."""
+    numbers = r"\d+\.\d+"
+    for line in written.splitlines():
+        pattern = f"({numbers})".join(map(re.escape, re.split(numbers, line)))
+        came = re.search(f"^{pattern}$", shown, re.M)
+        assert came, f"'{line}' in:\n{shown}"
+        for expected, number in zip(re.findall(numbers, line), came.groups(), strict=True):
+            assert abs(float(expected) - float(number)) < 0.06, line
+
+
+def test_evaluate_as_json_agrees_with_the_summary(run: Run, place: Path) -> None:
+    trained = run("train", "credit.toml", "--out", "runs/one")
+    assert trained.code == 0
+    assert is_plain(trained.err)
+    assert trained.err.splitlines()[0] == "splitnn: 12 exchanges"
+    measured = json.loads(run("evaluate", "runs/one", "--json").out)
+    assert measured == read_json(place / "runs/one/summary.json")["quality"]["test"]
+    validation = json.loads(run("evaluate", "runs/one", "--part", "validation", "--json").out)
+    assert validation != measured
+
+
+def test_a_run_is_not_overwritten(run: Run, place: Path) -> None:
+    assert run("train", "credit.toml").code == 0
+    before = (place / "runs/credit/summary.json").read_bytes()
+    assert_one_line(run("train", "credit.toml"), "holds a run already", "--resume")
+    assert (place / "runs/credit/summary.json").read_bytes() == before
+
+
+def test_a_directory_in_use_is_refused(run: Run, place: Path) -> None:
+    (place / "busy").mkdir()
+    with (place / "busy" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert_one_line(run("train", "credit.toml", "--out", "busy"), "in use by another process")
+    assert run("train", "credit.toml", "--out", "busy").code == 0
+
+
+def test_ctrl_c_keeps_a_checkpoint_and_resume_ends_with_the_same_weights(
+    run: Run, place: Path
+) -> None:
+    settings = place / "credit.toml"
+    settings.write_text(SETTINGS.replace("exchanges = 12", "exchanges = 1000000"))
+    with subprocess.Popen(
+        [COMMAND, "train", "credit.toml", "--out", "stopped"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "splitnn: 1000000 exchanges\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert process.returncode == 130
+    assert err == "stopping after this exchange; Ctrl-C again to stop at once\n"
+    said = re.fullmatch(r"stopped after exchange (\d+); --resume goes on in stopped\n", out)
+    assert said
+    done = int(said[1])
+    summary = read_json(place / "stopped" / "summary.json")
+    assert (summary["stopped_by"], summary["exchanges"]) == ("interrupted", done)
+    assert read_json(place / "stopped" / "checkpoint.json")["tag"] == f"exchange-{done:09d}"
+
+    settings.write_text(SETTINGS.replace("exchanges = 12", f"exchanges = {done + 25}"))
+    resumed = run("train", "credit.toml", "--out", "stopped", "--resume")
+    assert resumed.code == 0
+    assert resumed.err.startswith(f"splitnn: {done + 25} exchanges after exchange {done}\n")
+    assert run("train", "credit.toml", "--out", "straight").code == 0
+    ours, theirs = weights(place / "stopped"), weights(place / "straight")
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+# Measuring
+
+
+def test_bench_writes_its_rows(run: Run, tmp_path: Path) -> None:
+    shown = run("bench", "step", "--fast", "--json", str(tmp_path / "step.json"))
+    assert shown.code == 0
+    outcome: dict[str, Any] = read_json(tmp_path / "step.json")
+    assert outcome["machine"]
+    assert outcome["revision"]
+    assert [row["case"] for row in outcome["rows"]] == ["K=2", "K=4", "K=8", "K=16"]
+    for row in outcome["rows"]:
+        assert {"case", "ratio", "unit", "against", "runs"} <= row.keys()
+        assert row["ratio"] > 0
+
+
+# Mistakes
+
+
+def spoil(old: str, new: str) -> Callable[[Path], None]:
+    def change(place: Path) -> None:
+        text = (place / "credit.toml").read_text()
+        assert old in text
+        (place / "credit.toml").write_text(text.replace(old, new))
+
+    return change
+
+
+def nothing(place: Path) -> None:
+    """The arguments are wrong, not the files."""
+
+
+TRAIN = ("train", "credit.toml")
+PREDICT = ("predict", "done", "--out", "new.csv", "--block")
+MISTAKES: list[tuple[Callable[[Path], None], tuple[str, ...], str]] = [
+    (nothing, ("train", "nowhere.toml"), "nowhere.toml: no such file"),
+    (spoil("name", "name ="), TRAIN, "credit.toml: not readable"),
+    (spoil("[stop]", "[stopp]"), TRAIN, "stopp: unknown key; did you mean 'stop'?"),
+    (spoil("[data]", "[method]\nname='splitn'\n[data]"), TRAIN, "did you mean 'splitnn'?"),
+    (spoil('"defaulted"', '"default"'), TRAIN, "no column ['default']; it has: "),
+    (spoil("telco.csv", "telko.csv"), TRAIN, "telko.csv: no such file"),
+    (spoil("exchanges = 12", "exchanges = 0"), TRAIN, "stop.exchanges: must be at least 1"),
+    (spoil("exchanges = 12", 'exchanges = "12"'), TRAIN, "expected a whole number, got '12'"),
+    (lambda place: (place / "dataset.toml").write_text('[data]\ndataset = "digit"') and None,
+     ("train", "dataset.toml"), "did you mean digits?"),
+    (nothing, (*TRAIN, "--out", "new", "--resume"), "new: nothing to resume here"),
+    (nothing, ("evaluate", "nowhere"), "nowhere: no such directory"),
+    (nothing, ("evaluate", "."), "is this a run directory?"),
+    (nothing, ("evaluate", "done", "--part", "tset"), "no part 'tset'"),
+    (nothing, ("report", "nowhere"), "nowhere: is not a directory"),
+    (nothing, (*PREDICT, "bank"), "--block bank: write it as PARTY=FILE"),
+    (nothing, (*PREDICT, "bnak=bank.csv"), "no such party; there are ['bank', 'telco']"),
+    (nothing, (*PREDICT, "bank=bank.csv"), "no block of ['telco']"),
+    (nothing, (*PREDICT, "bank=none.csv"), "none.csv: no such file"),
+    (nothing, ("bench", "stp"), "did you mean 'step'?"),
+    (nothing, ("reproduce", "thesis-baseline"), "did you mean 'thesis-baselines'?"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Where a run of the untouched settings is kept, once there is one."""
+    return [tmp_path_factory.mktemp("trained") / "done"]
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "fragment"), MISTAKES, ids=[item[2][:40] for item in MISTAKES]
+)
+def test_a_mistake_is_one_clear_line(
+    run: Run,
+    place: Path,
+    done: list[Path],
+    change: Callable[[Path], None],
+    arguments: tuple[str, ...],
+    fragment: str,
+) -> None:
+    if "done" in arguments:
+        if not done[0].exists():
+            assert run("train", "credit.toml", "--out", str(done[0])).code == 0
+        shutil.copytree(done[0], "done")
+    change(place)
+    before = sorted(place.rglob("*"))
+    assert_one_line(run(*arguments), fragment)
+    assert sorted(place.rglob("*")) == before  # nothing was begun
+
+
+@pytest.mark.parametrize("at_the_end", [True, False])
+def test_debug_shows_the_traceback(run: Run, tmp_path: Path, at_the_end: bool) -> None:
+    command = ["train", str(tmp_path / "nowhere.toml")]
+    shown = run(*([*command, "--debug"] if at_the_end else ["--debug", *command]))
+    assert shown.code == 1
+    assert shown.err.startswith("Traceback")
+    assert shown.err.splitlines()[-1].startswith("colonnade.core.errors.ConfigError: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [(["trian"], "train"), (["methods", "--jsno"], "--json"), (["train"], "")],
+)
+def test_wrong_usage_says_so_without_a_traceback(run: Run, arguments: list[str], hint: str) -> None:
+    shown = run(*arguments)
+    assert shown.code == 2
+    assert hint in shown.err
+    assert "Traceback" not in shown.err

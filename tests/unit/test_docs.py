@@ -1,0 +1,245 @@
+"""The docs say what the code does: keys and defaults, methods, data sets, links, commands."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+import typing
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colonnade.cli.main import app
+from colonnade.core import errors
+from colonnade.core.config import dump
+from colonnade.core.optimizers import OPTIMIZERS
+from colonnade.data.datasets import DATASETS, TRACES
+from colonnade.methods import METHODS
+from colonnade.run.spec import CHOICES, RunSpec, parse_spec
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG"))])
+PAGES.append(ROOT / "CONTRIBUTING.md")
+METHOD_PAGES = {
+    name: DOCS / "methods" / f"{method.__module__.rpartition('.')[2]}.md"
+    for name, method in METHODS.items()
+}
+NOTHING: Any = object()
+
+by_name = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def code_blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+
+
+# Every setting, its default, and nothing else.
+
+
+def settings_classes() -> Iterator[type]:
+    """Every dataclass that a run's TOML file may fill."""
+    waiting: list[Any] = [RunSpec]
+    seen: set[type] = set()
+    while waiting:
+        kind = waiting.pop()
+        waiting += typing.get_args(kind)
+        if kind in CHOICES:
+            waiting += CHOICES[kind].options.values()
+        elif dataclasses.is_dataclass(kind) and kind not in seen:
+            seen.add(typing.cast(type, kind))
+            hints = typing.get_type_hints(kind)
+            waiting += [hints[field.name] for field in dataclasses.fields(kind)]
+            if dataclasses.fields(kind):
+                yield typing.cast(type, kind)
+
+
+@cache
+def documented_keys() -> dict[str, dict[str, str]]:
+    """By class: each documented key and what the page gives as its default."""
+    found: dict[str, dict[str, str]] = {}
+    for page in [DOCS / "configuration.md", *sorted((DOCS / "methods").glob("*.md"))]:
+        pieces = re.split(r"^<!-- keys: (.*?) -->$", page.read_text("utf-8"), flags=re.M)
+        for names, text in zip(pieces[1::2], pieces[2::2], strict=True):
+            table = re.match(r"\s*((?:\|.*\n)+)", text)
+            assert table, f"{page.name}: no table after the keys of {names}"
+            rows = [row.strip("| ").split(" | ") for row in table[1].splitlines()[2:]]
+            for name in names.split():
+                assert name not in found, f"{page.name}: {name} is documented twice"
+                found[name] = {row[0].strip("`"): row[2] for row in rows}
+    return found
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return NOTHING
+
+
+def shown_default(value: Any) -> set[str]:
+    """How a page may write a default."""
+    if value is NOTHING:
+        return {"required"}
+    if value is None:
+        return {"none"}
+    plain = dump(value, choices=CHOICES)
+    if not dataclasses.is_dataclass(value):
+        return {_toml(plain)}
+    shown = {"table"}
+    for choice in CHOICES.values():
+        tag = next((name for name, item in choice.options.items() if type(value) is item), None)
+        if tag is not None and value == choice.options[tag]():
+            shown = {_toml(tag)}
+        if tag is not None and choice.number is not None and tag == choice.number[0]:
+            shown = {_toml(plain[choice.number[1]])}
+    return shown
+
+
+def _toml(plain: Any) -> str:
+    if isinstance(plain, bool):
+        return f"`{str(plain).lower()}`"
+    if isinstance(plain, str):
+        return f'`"{plain}"`'
+    return f"`{plain}`"
+
+
+@pytest.mark.parametrize("cls", list(settings_classes()), ids=lambda cls: cls.__name__)
+def test_every_key_is_documented_with_its_default(cls: type) -> None:
+    documented = documented_keys().get(cls.__name__)
+    assert documented is not None, f"no table '<!-- keys: {cls.__name__} -->' in the docs"
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
+    assert documented.keys() == fields.keys()
+    for name, field in fields.items():
+        assert documented[name] in shown_default(default_of(field)), name
+
+
+def test_no_key_is_documented_that_does_not_exist() -> None:
+    assert documented_keys().keys() == {cls.__name__ for cls in settings_classes()}
+
+
+def test_every_choice_by_name_is_mentioned() -> None:
+    text = (DOCS / "configuration.md").read_text("utf-8")
+    names = {name for choice in CHOICES.values() for name in choice.options} - METHODS.keys()
+    absent = [name for name in sorted(names | OPTIMIZERS.keys()) if f"`{name}`" not in text]
+    assert not [name for name in absent if f'`"{name}"`' not in text]
+
+
+@by_name
+def test_every_toml_example_is_a_valid_configuration(page: Path) -> None:
+    for block in code_blocks(page, "toml"):
+        parse_spec(tomllib.loads(block))
+
+
+# Methods, data sets, errors, fields of a summary.
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_page(name: str) -> None:
+    page = METHOD_PAGES[name]
+    assert page.is_file(), f"method '{name}' needs {page.relative_to(ROOT)}"
+    text = page.read_text("utf-8")
+    headings = re.findall(r"^## (.*)$", text, re.M)
+    assert {"Who learns what", "Departures", "Settings"} <= set(headings)
+    assert f"`{name}`" in text or f'"{name}"' in text
+    assert f"methods/{page.name}" in (ROOT / "mkdocs.yml").read_text("utf-8")
+    assert f"methods/{page.name}" in (DOCS / "index.md").read_text("utf-8")
+
+
+def test_the_table_of_data_sets_is_that_of_the_registry() -> None:
+    expected = [
+        f"| `{entry.name}` | {entry.task} | {entry.num_samples} | {', '.join(entry.parties)} | "
+        f"{entry.label_holder} | {'files' if entry.needs_files else 'built in'} | {entry.summary} |"
+        for entry in DATASETS.values()
+    ]
+    text = (DOCS / "datasets.md").read_text("utf-8")
+    table = text.split("<!-- data sets")[1].split("\n\n")[1].splitlines()
+    assert table[2:] == expected
+    for entry in DATASETS.values():
+        assert entry.source in text
+    for trace in TRACES.values():
+        assert f"| `{trace.name}` | {trace.num_machines} | {trace.num_steps} |" in text
+
+
+def test_every_error_is_explained() -> None:
+    text = (DOCS / "errors.md").read_text("utf-8")
+    assert [name for name in errors.__all__ if name not in text] == []
+
+
+def test_the_summary_has_the_documented_fields(tmp_path: Path) -> None:
+    from colonnade.run.engine import train
+
+    small = {"data": {"dataset": "wine"}, "stop": {"exchanges": 1}}
+    fields = train(parse_spec(small)).summary.keys()
+    text = (DOCS / "run-directory.md").read_text("utf-8")
+    table = text.split("<!-- fields of summary.json -->")[1].split("\n\n")[1].splitlines()[2:]
+    assert {name for row in table for name in re.findall(r"`(\w+)`", row.split("|")[1])} == fields
+
+
+# Links, paths, commands.
+
+
+@by_name
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path) if path else page
+        assert file.is_file(), f"{target} in {page.name}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", file.read_text("utf-8"), re.M)
+            assert anchor in {slug(heading) for heading in headings}, f"{target} in {page.name}"
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())
+
+
+@by_name
+def test_no_path_of_some_machine(page: Path) -> None:
+    found = re.findall(
+        r"(?<![\w.`~-])/(?:home|root|work|Users|opt|tmp|mnt|srv)/\S*", page.read_text("utf-8")
+    )
+    assert found == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.M)
+    pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
+    assert sorted(listed) == sorted(pages)
+
+
+def test_the_readme_names_every_command_and_no_other() -> None:
+    known = {command.name for command in app.registered_commands}
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `colonnade (\w+)` \|", text, re.M)) == known
+
+
+@by_name
+def test_commands_in_examples_exist(page: Path) -> None:
+    commands = {command.name for command in app.registered_commands}
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    for block in code_blocks(page, "bash"):
+        assert set(re.findall(r"^(?:\S*/)?colonnade (\w+)", block, re.M)) <= commands
+        assert set(re.findall(r"^make (\w+)", block, re.M)) <= targets
+
+
+# Examples in Python run as they stand, one block after the other.
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/python-api.md"])
+def test_python_examples_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "example"}
+    for block in code_blocks(ROOT / name, "python"):
+        exec(compile(block, name, "exec"), names)
+    assert "splitnn" in capsys.readouterr().out
