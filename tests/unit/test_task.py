@@ -194,7 +194,7 @@ class TestRefusals:
         ],
     )
     def test_loss_that_does_not_fit(self, kind: Any, loss: str) -> None:
-        with pytest.raises(ConfigError, match=f"labels.loss: '{loss}' does not fit a {kind}"):
+        with pytest.raises(ConfigError, match=f"label_holder.loss: '{loss}' does not fit a {kind}"):
             Task.fit(kind, np.array([0, 1]), loss=loss)
 
     def test_every_loss_fits_some_kind(self) -> None:
