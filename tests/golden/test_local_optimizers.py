@@ -246,7 +246,7 @@ class TestAdaptiveRates:
             method=AdaptiveFlex(timeout=12, labels=labels),
             fabric="simulated",
             profiles={f"p{turn}": unsteady(turn) for turn in range(3)},
-            fuse=Trace(values=(2, 2, 3, 5, 1)),
+            fuse=Trace(values=(1, 1, 1, 6, 6, 20, 2)),
             optimizer=(SPECS | {"adam": ADAM})[kind],
         )
         found = self.check(federation, dict.fromkeys([*federation.fabric.names, "holder"], kind))
@@ -323,7 +323,7 @@ def test_resumes_in_the_middle_with_mixed_optimizers(method: str, at: int) -> No
             method=METHODS_WITH_STEPS[method],
             fabric="simulated",
             profiles={f"p{turn}": unsteady(turn) for turn in range(4)},
-            fuse=Trace(values=(2, 2, 3, 5, 1)),
+            fuse=Trace(values=(1, 1, 1, 6, 6, 20, 2)),
             optimizer=MIXED,
         )
 

@@ -62,6 +62,7 @@ class Asynchronous(Method):
         table = EmbeddingTable(holder)
         table.write(name, uploaded, upload.value)
         known = table.read(uploaded, parties.names, fresh=[name])
+        holder.begin_local_steps()
         gradient = holder.learn(known, uploaded)[name]
         await parties.tell("descend", uploaded, gradient, self.local_steps, among=[name])
         self._request(holder, parties, name)

@@ -119,6 +119,7 @@ class VAFL(Method):
         for batch in batches:
             fresh = [name for name, uploaded in uploads if uploaded == batch]
             known.append(table.read(batch, usable, fresh=fresh))
+        holder.begin_local_steps()
         gradients = holder.learn_batches(known, batches)
         own = {name: gradients[batches.index(uploaded)] for name, uploaded in uploads}
         return {name: found[name] for name, found in own.items() if name in found}
