@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from colonnade.bench.memory import bench_memory
+from colonnade.bench.simulate import bench_simulate
 from colonnade.bench.step import bench_step
 from colonnade.run.summary import revision
 
@@ -18,6 +19,7 @@ __all__ = ["BENCHES", "run_bench"]
 BENCHES: Mapping[str, Callable[[bool], list[dict[str, Any]]]] = {
     "step": bench_step,
     "memory": bench_memory,
+    "simulate": bench_simulate,
 }
 
 

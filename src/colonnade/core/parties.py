@@ -68,7 +68,7 @@ class Parties:
         self.names = fabric.names
         self.exchange = 0
         self.num_dropped = 0
-        self._fabric = fabric
+        self.fabric = fabric
         self._patience = patience or Patience()
         self._next_id = 0
         self._started: dict[int, str] = {}
@@ -78,7 +78,7 @@ class Parties:
 
     def now(self) -> int:
         """The current tick."""
-        return self._fabric.now()
+        return self.fabric.now()
 
     async def ask(
         self,
@@ -96,10 +96,10 @@ class Parties:
         open_calls = {self._send(name, verb, arguments, True): name for name in chosen}
         limit = deadline
         if limit is None and self._patience.timeout is not None:
-            limit = self._fabric.now() + self._patience.timeout
+            limit = self.fabric.now() + self._patience.timeout
         answers: dict[str, Any] = {}
         while open_calls:
-            reply = await self._fabric.receive(limit)
+            reply = await self.fabric.receive(limit)
             if reply is None:
                 break
             if self._is_expected(reply, open_calls):
@@ -125,7 +125,7 @@ class Parties:
         """The next answer to a started call, in order of arrival; None after the deadline."""
         while True:
             reply = (
-                self._arrived.popleft() if self._arrived else await self._fabric.receive(deadline)
+                self._arrived.popleft() if self._arrived else await self.fabric.receive(deadline)
             )
             if reply is None:
                 return None
@@ -136,12 +136,12 @@ class Parties:
 
     async def wait_until(self, tick: int) -> None:
         """Let time pass; what arrives meanwhile is kept for ``arrival``."""
-        while (reply := await self._fabric.receive(tick)) is not None:
+        while (reply := await self.fabric.receive(tick)) is not None:
             self._set_aside(reply)
 
     async def settle(self) -> None:
         """Wait until everything told is done, and raise if any of it failed."""
-        for reply in await self._fabric.settle():
+        for reply in await self.fabric.settle():
             if reply.id in self._told.get(reply.party, ()):
                 raise self._failed(reply, "told call")
 
@@ -188,7 +188,7 @@ class Parties:
             )
         number = self._next_id
         self._next_id += 1
-        self._fabric.send(Call(number, party, verb, arguments, self.exchange, wants_reply))
+        self.fabric.send(Call(number, party, verb, arguments, self.exchange, wants_reply))
         return number
 
     def _is_expected(self, reply: Reply, open_calls: Mapping[int, str]) -> bool:

@@ -1,0 +1,92 @@
+"""The simulated clock by itself: exchanges per real second when the networks cost nothing."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from colonnade.core.fabric import Fabric
+from colonnade.core.messages import Batch
+from colonnade.core.optimizers import OptimizerSpec
+from colonnade.core.parties import Parties, each
+from colonnade.core.party import Party
+from colonnade.core.verbs import verb
+from colonnade.fabrics.durations import Constant, Uniform
+from colonnade.fabrics.local import InProcess
+from colonnade.fabrics.simulated import Profile, Simulated
+
+__all__ = ["bench_simulate"]
+
+
+class TrivialParty(Party):
+    """Says the same thing every time and learns nothing."""
+
+    answer = torch.zeros(8, 2)
+
+    @verb
+    def embed(self, batch: Batch) -> Tensor:
+        """A fixed embedding."""
+        self.clock.work("encode")
+        return self.answer
+
+    @verb
+    def descend(self, batch: Batch, gradient: Tensor) -> None:
+        """A local step that does nothing."""
+        self.clock.work("step")
+
+
+def bench_simulate(fast: bool) -> list[dict[str, Any]]:
+    """Rows for 4 and 1,000 parties; per_second is exchanges per real second."""
+    return [_row(4, 300 if fast else 3000), _row(1000, 3 if fast else 10)]
+
+
+def _row(num_parties: int, runs: int) -> dict[str, Any]:
+    latency = Uniform(low=1, high=9)
+    profile = Profile(encode=Constant(value=2), step=Constant(value=3), latency=latency)
+        encode=Constant(value=2), step=Constant(value=3), latency=Uniform(low=1, high=9)
+    )
+    simulated = Parties(Simulated(_parties(num_parties), default=profile))
+    direct = Parties(InProcess(_parties(num_parties)))
+    ours, theirs = [], []
+    for number in range(runs + 1):
+        began = time.perf_counter()
+        _exchange(simulated, number)
+        between = time.perf_counter()
+        _exchange(direct, number)
+        ended = time.perf_counter()
+        if number:
+            ours.append(between - began)
+            theirs.append(ended - between)
+    return {
+        "case": f"{num_parties}-parties",
+        "ratio": statistics.median(ours) / statistics.median(theirs),
+        "unit": "time of one exchange on the simulated clock / in process",
+        "against": "the in-process fabric, same calls, networks that cost nothing",
+        "runs": runs,
+        "per_second": 1 / statistics.median(ours),
+        "seconds_per_exchange": statistics.median(ours),
+    }
+
+
+def _parties(count: int) -> dict[str, Party]:
+    spec = OptimizerSpec(name="sgd", lr=0.1)
+    names = [f"party_{number:04d}" for number in range(count)]
+    return {
+        name: TrivialParty(name=name, encoder=nn.Linear(1, 1), optimizer=spec, parts={})
+        for name in names
+    }
+
+
+def _exchange(parties: Parties, number: int) -> None:
+    """The calls of one SplitNN exchange."""
+    fabric: Fabric = parties.fabric
+    fabric.run(_calls(parties, Batch("train", number)))
+
+
+async def _calls(parties: Parties, batch: Batch) -> None:
+    embeddings = await parties.ask("embed", batch)
+    await parties.tell("descend", batch, each(embeddings))
