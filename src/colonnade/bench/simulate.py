@@ -47,8 +47,6 @@ def bench_simulate(fast: bool) -> list[dict[str, Any]]:
 def _row(num_parties: int, runs: int) -> dict[str, Any]:
     latency = Uniform(low=1, high=9)
     profile = Profile(encode=Constant(value=2), step=Constant(value=3), latency=latency)
-        encode=Constant(value=2), step=Constant(value=3), latency=Uniform(low=1, high=9)
-    )
     simulated = Parties(Simulated(_parties(num_parties), default=profile))
     direct = Parties(InProcess(_parties(num_parties)))
     ours, theirs = [], []
