@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from colonnade.bench.timing import interleaved
 from colonnade.core.fabric import Fabric
 from colonnade.core.messages import Batch
 from colonnade.core.optimizers import OptimizerSpec
@@ -49,24 +48,19 @@ def _row(num_parties: int, runs: int) -> dict[str, Any]:
     profile = Profile(encode=Constant(value=2), step=Constant(value=3), latency=latency)
     simulated = Parties(Simulated(_parties(num_parties), default=profile))
     direct = Parties(InProcess(_parties(num_parties)))
-    ours, theirs = [], []
-    for number in range(runs + 1):
-        began = time.perf_counter()
-        _exchange(simulated, number)
-        between = time.perf_counter()
-        _exchange(direct, number)
-        ended = time.perf_counter()
-        if number:
-            ours.append(between - began)
-            theirs.append(ended - between)
+    ours, theirs = interleaved(
+        lambda number: _exchange(simulated, number),
+        lambda number: _exchange(direct, number),
+        runs=runs,
+    )
     return {
         "case": f"{num_parties}-parties",
-        "ratio": statistics.median(ours) / statistics.median(theirs),
+        "ratio": ours / theirs,
         "unit": "time of one exchange on the simulated clock / in process",
         "against": "the in-process fabric, same calls, networks that cost nothing",
         "runs": runs,
-        "per_second": 1 / statistics.median(ours),
-        "seconds_per_exchange": statistics.median(ours),
+        "per_second": 1 / ours,
+        "seconds_per_exchange": ours,
     }
 
 

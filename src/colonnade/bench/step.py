@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from typing import Any
 
 from colonnade.bench.subjects import JointNetwork, Shape, exchange, make_federation
+from colonnade.bench.timing import interleaved
 
 __all__ = ["bench_step"]
 
@@ -20,22 +19,13 @@ def bench_step(fast: bool) -> list[dict[str, Any]]:
 def _row(num_parties: int, runs: int) -> dict[str, Any]:
     federation = make_federation(Shape(num_parties=num_parties))
     joint = JointNetwork(federation)
-    ours, theirs = [], []
-    for number in range(runs + runs // 10):
-        began = time.perf_counter()
-        joint.step(number)
-        between = time.perf_counter()
-        exchange(federation, number)
-        ended = time.perf_counter()
-        if number >= runs // 10:
-            theirs.append(between - began)
-            ours.append(ended - between)
+    ours, theirs = interleaved(lambda number: exchange(federation, number), joint.step, runs=runs)
     return {
         "case": f"K={num_parties}",
-        "ratio": statistics.median(ours) / statistics.median(theirs),
+        "ratio": ours / theirs,
         "unit": "time of one SplitNN exchange / time of one centralized step",
         "against": "PyTorch, same parameters, one graph, one optimizer",
         "runs": runs,
-        "microseconds": statistics.median(ours) * 1e6,
-        "microseconds_against": statistics.median(theirs) * 1e6,
+        "microseconds": ours * 1e6,
+        "microseconds_against": theirs * 1e6,
     }
