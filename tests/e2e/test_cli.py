@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from colonnade.cli import demo as demo_module
+from colonnade.cli import showcase as demo_module
 from colonnade.cli.main import app, main
 from colonnade.data.datasets import DATASETS
 from colonnade.methods import METHODS

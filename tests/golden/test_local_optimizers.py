@@ -18,8 +18,10 @@ from colonnade.core.method import Method
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.fabrics.durations import Constant, Trace, Uniform
 from colonnade.fabrics.simulated import Profile
+from colonnade.methods.asynchronous import Asynchronous
 from colonnade.methods.fedbcd import FedBCD
 from colonnade.methods.flex import AdaptiveFlex, Flex
+from colonnade.methods.vafl import VAFL
 from federations import assert_bitwise_equal, checkpoint, make_federation, resume, train, weights
 from probes import assert_plain
 
@@ -197,6 +199,21 @@ class TestInTraining:
         assert all(max(found[name].num_steps) >= 2 for name in ("p0", "p1", "p2", "p3"))
         if method == "fedbcd":
             assert found["holder"].num_steps == [1] * 5
+
+    @pytest.mark.parametrize("kind", ["local_momentum", "proximal", "decaying_sgd"])
+    @pytest.mark.parametrize("method", [FedBCD(), Asynchronous(), VAFL(), VAFL(num_uploads=2)])
+    def test_label_holder_begins_anew_with_every_exchange_too(
+        self, method: Method, kind: str
+    ) -> None:
+        federation = make_federation(3, method=method, dtype=torch.float64, optimizer=SPECS[kind])
+        recorder = recorders(federation)["holder"]
+        state = LoopState()
+        for number in range(1, 5):
+            train(federation, number, state)
+            state.stopped_by = ""
+            moved, (gradient,) = recorder.exchange_ends()
+            expected = -recorder.rate_of[-1] * gradient
+            torch.testing.assert_close(moved, expected, atol=1e-12, rtol=0.0)
 
     def test_decaying_rate_begins_anew_with_every_exchange(self) -> None:
         federation = make_federation(

@@ -12,7 +12,14 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from colonnade.core.errors import ConfigError
-from colonnade.reproduce import fill_page, load_experiment, markdown_table, plot, run_experiment
+from colonnade.reproduce import (
+    check_page,
+    fill_page,
+    load_experiment,
+    markdown_table,
+    plot,
+    run_experiment,
+)
 from colonnade.run.storage import write_atomically
 
 __all__ = ["reproduce"]
@@ -48,6 +55,8 @@ def reproduce(
             "name their directory with --experiments"
         )
     experiment = load_experiment(name, directory)
+    if page is not None:
+        check_page(page, name)
     out = as_json or Path("runs/results") / f"{name}.json"
     console = Console(file=sys.stderr)
     with Progress(

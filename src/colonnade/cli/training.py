@@ -12,7 +12,6 @@ from rich.console import Console
 from colonnade.cli.progress import human_bytes, watching
 from colonnade.core.errors import ConfigError
 from colonnade.data.blocks import read_block
-from colonnade.report import write_report
 from colonnade.run.engine import reopen
 from colonnade.run.engine import train as train_run
 from colonnade.run.result import Result
@@ -118,6 +117,9 @@ def report(
 
     Example:  colonnade report runs/credit
     """
+    # Charts take a second to import, and only this command draws any.
+    from colonnade.report import write_report
+
     _say(f"report in {write_report(run, out)}")
 
 

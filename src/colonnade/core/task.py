@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from sklearn import metrics as sk
 from torch import Tensor
 from torch.nn import functional
 
@@ -129,6 +128,9 @@ class Task:
 
     def measure(self, outputs: Tensor, values: Array) -> dict[str, float]:
         """Every metric of this kind of task, against the original labels."""
+        # Imported when first measured: it takes seconds, and most commands measure nothing.
+        from sklearn import metrics as sk
+
         decided = self.decide(outputs)
         if self.kind == "regression":
             truth = _as_numbers(values)

@@ -7,6 +7,7 @@ never an id: ids are personal data and messages end up in logs.
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -175,21 +176,30 @@ def require_columns(table: pd.DataFrame, columns: Sequence[str], where: str) -> 
 def read_table(path: Path, *, text_columns: Sequence[str] = ()) -> pd.DataFrame:
     """Read CSV (also .gz) or Parquet by its ending; ``text_columns`` are kept as written."""
     if not path.is_file():
-        raise DataError(f"{path}: no such file; check the path (relative to where you run)")
+        raise DataError(f"{path}: no such file; check the path (in a TOML file, relative to it)")
     name = path.name.lower()
     if name.endswith((".parquet", ".pq")):
         try:
             return pd.read_parquet(path)
         except (ArrowException, OSError, ValueError) as error:
-            raise DataError(f"{path}: not readable as Parquet ({error})") from error
+            raise DataError(f"{path}: not readable as Parquet ({str(error).strip()})") from error
     if name.endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")):
         separator = "\t" if ".tsv" in name else ","
         try:
-            return pd.read_csv(path, sep=separator, dtype=dict.fromkeys(text_columns, str))
+            with warnings.catch_warnings():
+                # Without index_col=False, rows with one field too many shift every column.
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                types = dict.fromkeys(text_columns, str)
+                return pd.read_csv(path, sep=separator, dtype=types, index_col=False)
+        except pd.errors.ParserWarning as error:
+            raise DataError(
+                f"{path}: rows have more fields than the header has names; remove trailing "
+                "separators, or name every column"
+            ) from error
         except pd.errors.EmptyDataError as error:
             raise DataError(f"{path}: the file is empty; it needs a header and rows") from error
         except (pd.errors.ParserError, UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
-            raise DataError(f"{path}: not readable as CSV ({error})") from error
+            raise DataError(f"{path}: not readable as CSV ({str(error).strip()})") from error
     raise DataError(f"{path}: unknown kind of file; use .csv, .csv.gz, .tsv or .parquet")
 
 

@@ -1,7 +1,8 @@
 """SplitNN: one network, cut between the parties and the label holder.
 
 Paper: Vepakomma et al. 2018, as described in the thesis, section 4.1 (steps 1 to 7); U-shaped
-variants are not built. Departures: none known. Step 5 (gradient and index of the next batch in one
+variants are not built. Departures: messages are not encrypted by the method (steps 2, 3, 5, 6 of
+the thesis); that is the fabric's business. Step 5 (gradient and index of the next batch in one
 message) is how ``tell`` and the ``ask`` after it travel, so a step costs one round trip.
 """
 

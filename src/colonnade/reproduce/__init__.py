@@ -8,11 +8,12 @@ from that file, never by hand.
 from __future__ import annotations
 
 from colonnade.reproduce.experiment import Experiment, Job, load_experiment, run_experiment
-from colonnade.reproduce.tables import fill_page, markdown_table, plot
+from colonnade.reproduce.tables import check_page, fill_page, markdown_table, plot
 
 __all__ = [
     "Experiment",
     "Job",
+    "check_page",
     "fill_page",
     "load_experiment",
     "markdown_table",

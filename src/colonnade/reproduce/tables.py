@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from colonnade.core.errors import ConfigError
 from colonnade.run.storage import write_atomically
 
-__all__ = ["fill_page", "markdown_table", "plot"]
+__all__ = ["check_page", "fill_page", "markdown_table", "plot"]
 
 _END = "<!-- end of results -->"
 
@@ -38,11 +36,23 @@ def markdown_table(outcome: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def check_page(page: Path, name: str) -> None:
+    """Raise ConfigError unless the page is there and has a place for this experiment."""
+    if not page.is_file():
+        raise ConfigError(f"{page}: no such page")
+    begin = _begin(name)
+    text = page.read_text(encoding="utf-8")
+    if begin not in text or _END not in text.split(begin, 1)[1]:
+        raise ConfigError(f"{page}: no place for it; add the lines '{begin}' and '{_END}'")
+
+
+def _begin(name: str) -> str:
+    return f"<!-- results: {name} -->"
+
+
 def fill_page(page: str, outcome: Mapping[str, Any]) -> str:
     """The page with the table between its markers for this experiment."""
-    begin = f"<!-- results: {outcome['name']} -->"
-    if begin not in page or _END not in page.split(begin, 1)[1]:
-        raise ConfigError(f"the page has no place for it: add the lines '{begin}' and '{_END}'")
+    begin = _begin(outcome["name"])
     before, rest = page.split(begin, 1)
     after = rest.split(_END, 1)[1]
     return f"{before}{begin}\n{markdown_table(outcome)}\n{_END}{after}"
@@ -50,6 +60,9 @@ def fill_page(page: str, outcome: Mapping[str, Any]) -> str:
 
 def plot(outcome: Mapping[str, Any], path: Path) -> None:
     """Write a picture: a bar per cell with its spread, and the paper's value as a line."""
+    # Imported when something is drawn: it takes half a second.
+    from matplotlib.figure import Figure
+
     cells = [cell for cell in outcome["cells"] if cell.get("mean") is not None]
     figure = Figure(figsize=(8, 1.2 + 0.32 * len(cells)), layout="constrained")
     axes = figure.add_subplot()

@@ -130,7 +130,9 @@ class Blueprint:
         return Federation(spec.method, holder, fabric, spec.patience)
 
     def _replica(self, holder: LabelHolder) -> Replica:
-        parts = {name: (part.targets, part.plan) for name, part in holder.parts.items()}
+        # Only the training part: the others' labels are for measuring, at the label holder.
+        train = {name: part for name, part in holder.parts.items() if name == "train"}
+        parts = {name: (part.targets, part.plan) for name, part in train.items()}
         return Replica(fusion=copy.deepcopy(holder.fusion), task=self.task, parts=parts)
 
     def _label_holder(self, data: TrainingData, plans: Mapping[str, BatchPlan]) -> LabelHolder:

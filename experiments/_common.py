@@ -1,0 +1,112 @@
+"""What the experiments share: data loaded once, and runs that say when they were how good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from colonnade.core.errors import Diverged
+from colonnade.core.federation import Event, Federation
+from colonnade.data.blocks import Labels
+from colonnade.data.datasets import load_dataset
+from colonnade.run.engine import train
+from colonnade.run.sources import Sources
+from colonnade.run.spec import parse_spec
+
+# In the papers whoever has the labels has no columns.
+LABEL_HOLDER = "label_holder"
+# Learning rates are chosen on a seed that no table counts.
+TUNING_SEED = 100
+
+
+@cache
+def sources_of(
+    dataset: str, num_parties: int | None = None, num_samples: int | None = None
+) -> Sources:
+    """A named data set with the labels apart; of a large one, so many samples drawn at random."""
+    loaded = load_dataset(dataset, num_parties=num_parties)
+    labels = loaded.labels
+    if num_samples is not None:
+        drawn = np.random.default_rng(0).permutation(len(labels.ids))[:num_samples]
+        labels = Labels(name=labels.name, ids=labels.ids[drawn], values=labels.values[drawn])
+    return Sources(
+        blocks=loaded.blocks,
+        labels=labels,
+        label_holder=LABEL_HOLDER,
+        kind=loaded.task,
+        test_ids=loaded.test_ids,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """How good the model was on the validation part, when."""
+
+    exchange: int
+    tick: int
+    quality: float
+
+
+class Trail:
+    """Looks on and notes every evaluation; may end the run at a tick."""
+
+    def __init__(self, last_tick: int | None = None) -> None:
+        self.points: list[Point] = []
+        self._last_tick = last_tick
+
+    def began(self, federation: Federation, done: int, total: int) -> None:
+        """Remember whom to ask for the time."""
+        self._federation = federation
+        self._quality_name = federation.holder.task.quality_name
+
+    def exchanged(self, event: Event) -> None:
+        """Note the evaluation, if there was one."""
+        if event.metrics is not None:
+            quality = event.metrics[self._quality_name]
+            self.points.append(Point(exchange=event.exchange, tick=self.now(), quality=quality))
+
+    def wants_to_stop(self) -> bool:
+        """At the last tick."""
+        return self._last_tick is not None and self.now() >= self._last_tick
+
+    def now(self) -> int:
+        """The label holder's clock."""
+        return self._federation.fabric.now()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a run ended."""
+
+    # Exchanges to the target; None if it was not reached.
+    exchanges: int | None
+    # The label holder's clock at the end, initial uploads included.
+    ticks: int
+    points: Sequence[Point]
+    summary: Mapping[str, Any]
+
+
+def run(
+    settings: Mapping[str, Any], sources: Sources | None = None, last_tick: int | None = None
+) -> Ended:
+    """Train in memory, up to the target if there is one; raises Diverged."""
+    trail = Trail(last_tick)
+    summary = train(parse_spec(settings), sources=sources, watcher=trail).summary
+    reached = summary["exchanges"] if summary["stopped_by"] == "target" else None
+    return Ended(exchanges=reached, ticks=trail.now(), points=trail.points, summary=summary)
+
+
+def best_rate(grid: Sequence[float], exchanges_at: Callable[[float], int | None]) -> float:
+    """The rate with the fewest exchanges to the target; the lowest if none reaches it."""
+
+    def cost(rate: float) -> float:
+        try:
+            return exchanges_at(rate) or float("inf")
+        except Diverged:
+            return float("inf")
+
+    return min(grid, key=cost)

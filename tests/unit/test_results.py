@@ -1,0 +1,90 @@
+"""Every table of results in the docs is the one that its file of results gives."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from colonnade.core.errors import ConfigError
+from colonnade.reproduce import Experiment, Job, check_page, fill_page, run_experiment
+from colonnade.reproduce.tables import markdown_table
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+PLACES = [
+    (page, name)
+    for page in sorted((ROOT / "docs").rglob("*.md"))
+    for name in re.findall(r"<!-- results: ([a-z0-9-]+) -->", page.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize(("page", "name"), PLACES, ids=[f"{p.stem}-{n}" for p, n in PLACES])
+def test_page_shows_the_results(page: Path, name: str) -> None:
+    text = page.read_text(encoding="utf-8")
+    file = RESULTS / f"{name}.json"
+    if not file.exists():
+        begin = f"<!-- results: {name} -->"
+        shown = text.split(begin, 1)[1].split("<!-- end of results -->", 1)[0].strip()
+        assert not shown, f"{page.name} shows results of {name} that no file holds"
+        return
+    assert fill_page(text, json.loads(file.read_text(encoding="utf-8"))) == text
+
+
+@pytest.mark.parametrize("file", sorted(RESULTS.glob("*.json")), ids=lambda file: file.stem)
+def test_results_are_whole_and_shown(file: Path) -> None:
+    outcome = json.loads(file.read_text(encoding="utf-8"))
+    assert outcome["finished"]
+    assert outcome["name"] == file.stem
+    assert not outcome["fast"]
+    assert file.stem in {name for _, name in PLACES}
+    for cell in outcome["cells"]:
+        assert [run["seed"] for run in cell["runs"]] == outcome["seeds"]
+
+
+def make_experiment(calls: list[int]) -> Experiment:
+    def measure(seed: int, fast: bool) -> dict[str, float | None]:
+        calls.append(seed)
+        return {"score": None if seed == 2 else 0.5 + seed}
+
+    return Experiment(
+        name="small",
+        title="A small one",
+        metric="score",
+        better="higher",
+        note="Made up.",
+        jobs=[Job(coordinates={"case": "a"}, measure=measure, paper=1.25)],
+        seeds=3,
+    )
+
+
+def test_cells_have_mean_spread_and_what_was_missed(tmp_path: Path) -> None:
+    outcome = run_experiment(make_experiment([]), out=tmp_path / "small.json")
+    cell = outcome["cells"][0]
+    assert (cell["mean"], cell["seeds"], cell["missed"]) == (1.0, 3, 1)
+    assert cell["std"] == pytest.approx(0.70710678)
+    assert json.loads((tmp_path / "small.json").read_text()) == outcome
+    assert "| a | 1 ± 0.7071 (1 of 3 not reached) | 1.25 |" in markdown_table(outcome)
+
+
+def test_stopped_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
+    calls: list[int] = []
+    out = tmp_path / "small.json"
+    whole = run_experiment(make_experiment(calls), out=out)
+    whole["finished"] = False
+    whole["cells"][0]["runs"].pop()
+    out.write_text(json.dumps(whole))
+    calls.clear()
+    assert run_experiment(make_experiment(calls), out=out)["finished"]
+    assert calls == [2]
+
+
+def test_page_without_a_place_is_found_first(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    with pytest.raises(ConfigError, match="no such page"):
+        check_page(page, "small")
+    page.write_text("nothing here")
+    with pytest.raises(ConfigError, match="results: small"):
+        check_page(page, "small")
