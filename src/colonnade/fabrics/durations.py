@@ -112,21 +112,29 @@ class Utilization(Duration):
     """Slower while the machine is busy: ``unit / (1 - c)`` ticks at CPU utilisation c.
 
     Flex-VFL, section VII D and F. The shares ``values`` follow one another every ``period`` ticks,
-    from the start again at the end; without a period the next one holds for the next draw.
+    from the start again at the end; without a period the next one holds for the next draw. In place
+    of values, ``trace`` names a recorded one (``google``, ``planetlab``, ``nab``) and ``machine``
+    a row of it; whoever builds the fabric puts the values in.
     """
 
-    values: tuple[float, ...]
+    values: tuple[float, ...] = ()
     unit: int
     period: int | None = None
+    trace: str | None = None
+    machine: int = 0
 
     def __post_init__(self) -> None:
-        if not self.values or not 0 <= min(self.values) <= max(self.values) < 1:
+        if bool(self.values) == (self.trace is not None):
+            raise ConfigError("values: give either values or the name of a trace")
+        if self.values and not 0 <= min(self.values) <= max(self.values) < 1:
             raise ConfigError("values: give shares of the machine in use, from 0 to below 1")
         if self.unit < 1 or (self.period is not None and self.period < 1):
             raise ConfigError("unit, period: at least 1 tick")
 
     def ticks(self, share: float, number: int, now: int) -> int:
         """The unit, stretched by what else the machine does."""
+        if not self.values:
+            raise ConfigError(f"trace: '{self.trace}' was not read; give values")
         at = number if self.period is None else now // self.period
         return round(self.unit / (1 - self.values[at % len(self.values)]))
 

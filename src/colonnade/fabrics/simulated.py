@@ -14,7 +14,7 @@ first sent, first served.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,11 +23,11 @@ from colonnade.core.fabric import TICKS_PER_SECOND, UNBOUNDED, Clock
 from colonnade.core.messages import Call, Reply, num_payload_bytes, pack_reply, unpack_reply
 from colonnade.core.party import Party
 from colonnade.core.seeds import derive_seed
-from colonnade.fabrics.durations import Constant, Duration, Shares, Stopwatch
+from colonnade.fabrics.durations import Constant, Duration, Shares, Stopwatch, Utilization
 from colonnade.fabrics.local import LocalFabric, isolated_call, num_bytes_of
 from colonnade.fabrics.sleeps import Awake, Sleep
 
-__all__ = ["Profile", "Simulated"]
+__all__ = ["Profile", "Simulated", "with_traces"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,22 @@ class Profile:
     def __post_init__(self) -> None:
         if self.bandwidth is not None and self.bandwidth < 1:
             raise ConfigError(f"bandwidth: at least 1 byte per tick, got {self.bandwidth}")
+
+
+def with_traces(profile: Profile, read: Callable[[str, int], tuple[float, ...]]) -> Profile:
+    """The profile with recorded traces read in by ``read(name, machine)``."""
+
+    def known(duration: Duration) -> Duration:
+        if not isinstance(duration, Utilization) or duration.trace is None:
+            return duration
+        return replace(duration, values=read(duration.trace, duration.machine), trace=None)
+
+    return replace(
+        profile,
+        encode=known(profile.encode),
+        step=known(profile.step),
+        latency=known(profile.latency),
+    )
 
 
 class _VirtualClock:

@@ -22,9 +22,11 @@ from colonnade.core.party import Part, Replica, Vault
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task, infer_kind
 from colonnade.data.blocks import Block
+from colonnade.data.datasets import load_cpu_trace
 from colonnade.data.prepare import Preparation
 from colonnade.data.splits import split_samples
-from colonnade.fabrics import SimulatedSpec
+from colonnade.fabrics import FabricSpec, SimulatedSpec
+from colonnade.fabrics.simulated import with_traces
 from colonnade.models import (
     CategoricalEmbedding,
     EncoderSpec,
@@ -125,7 +127,7 @@ class Blueprint:
                 vault=make_vault(name) if make_vault else None,
             )
         local = frozenset({self.label_holder} & set(parties))
-        fabric = spec.fabric.build(parties, local=local, seed=spec.seed)
+        fabric = _with_traces(spec.fabric).build(parties, local=local, seed=spec.seed)
         holder.clock = fabric.clock
         return Federation(spec.method, holder, fabric, spec.patience)
 
@@ -193,6 +195,25 @@ class Blueprint:
         if self.spec.method.pools_blocks:
             return _pooled_encoder([self.spec.encoder_of(owner) for owner in self.owners])
         return self.spec.encoder_of(name)
+
+
+def _with_traces(fabric: FabricSpec) -> FabricSpec:
+    """The fabric's settings with recorded CPU traces read in."""
+    if not isinstance(fabric, SimulatedSpec):
+        return fabric
+    return replace(
+        fabric,
+        default=with_traces(fabric.default, _read_trace),
+        party={name: with_traces(item, _read_trace) for name, item in fabric.party.items()},
+    )
+
+
+def _read_trace(name: str, machine: int) -> tuple[float, ...]:
+    shares = load_cpu_trace(name)
+    if not 0 <= machine < len(shares):
+        raise ConfigError(f"fabric: trace '{name}' has machines 0 to {len(shares) - 1}")
+    # A machine wholly in use would take for ever.
+    return tuple(float(share) for share in np.clip(shares[machine], 0.0, 0.99))
 
 
 def _pooled_encoder(specs: list[EncoderSpec]) -> EncoderSpec:
