@@ -234,13 +234,13 @@ class TestPartyThatDoesNotAnswer:
         assert federation.method.findings(federation.holder) == {"num_left_out": 3}
 
     @pytest.mark.parametrize("kind", [Hang, Late])
-    @pytest.mark.parametrize("combine", ["mean", "concat"])
-    @pytest.mark.parametrize("name", AMONG_OTHERS)
+    @pytest.mark.parametrize(
+        ("name", "combine"),
+        [(name, "mean") for name in AMONG_OTHERS] + [(name, "concat") for name in STANDING_IN],
+    )
     def test_party_that_missed_one_exchange_is_back_in_the_next(
         self, name: str, combine: str, kind: type[Fault], fabric: str
     ) -> None:
-        if HABITS[name] == "wait" and combine == "concat":
-            pytest.skip("this fusion can't do without it")
         fault = kind("shop", AT)
         federation = build(
             name,
@@ -304,8 +304,8 @@ class TestPartyThatDoesNotAnswer:
         assert federation.parties.num_dropped == 0
         # It fell silent for longer than before, and came back.
         silences = [len([*same]) for _, same in groupby(steps)]
-        assert max(silences) > silences[1]
-        assert steps[-1] > steps[AT + 8]
+        assert silences[1] > 2 * silences[2]
+        assert steps[-1] > 5
 
     @pytest.mark.parametrize("name", GOING_ON)
     def test_initial_upload_is_waited_for(self, name: str, fabric: str) -> None:

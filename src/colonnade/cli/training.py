@@ -46,6 +46,11 @@ def train(
     if summary["stopped_by"] == "interrupted":
         _say(f"stopped after exchange {summary['exchanges']}; --resume goes on in {directory}")
         raise typer.Exit(130)
+    known = sum(summary["num_samples"].values())
+    left_out = {name: count - known for name, count in summary["num_rows"].items() if count > known}
+    if left_out:
+        counts = ", ".join(f"{name} {count}" for name, count in left_out.items())
+        _say(f"left out, because not everybody knows them: {counts} (rows by owner)")
     moved = sum(summary["bytes_up"].values()) + sum(summary["bytes_down"].values())
     _say(f"{result!r}: {summary['exchanges']} exchanges, {human_bytes(moved)}; in {directory}")
 

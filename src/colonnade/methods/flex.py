@@ -13,6 +13,10 @@ Paper: Castiglia et al. 2023, Algorithms 1 and 2, section IV (local optimizers),
    paper's own recursion gives, not the τ - t + 1 of its last line.
 4. The first exchange of Adaptive Flex-VFL takes τ from how many steps fit by the clock, in place of
    a dummy exchange.
+5. On a simulated clock where the label holder's work costs nothing, it takes as many steps as the
+   fastest party. Nobody takes more than 1000.
+6. Whether another step fits is a question of its ``step`` cost; the encoding that it begins with
+   may end after the deadline. In the paper's time units encoding costs nothing of its own.
 
 Legend: Φ: snapshot of all embeddings and the fusion model; τ_k: local steps of party k; w̄_k: the
 largest of its weights; A_k: its configured learning rate.

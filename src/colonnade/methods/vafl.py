@@ -10,6 +10,8 @@ Paper: Chen et al. 2020, Algorithm 1 (asynchronous), Algorithm 2 (t-synchronous)
 3. The initial table (one upload of every sample) is counted and timed; the paper does not say.
 4. The label holder's learning rate is divided by the number of parties, as in the paper's
    experiments, and multiplied by t, of which the paper says nothing.
+5. A party that does not send a fresh embedding when asked under D is left out of that update, if
+   the run's patience says to continue; the paper waits.
 
 Activations by independent Poisson processes are a speed of the simulated clock (exponential
 ``encode``). Legend: t: ``num_uploads``; D: ``max_delay``; τ: an entry's delay, equation (3).

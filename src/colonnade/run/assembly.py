@@ -62,6 +62,7 @@ class Blueprint:
     label_holder: str
     label_name: str
     num_samples: Mapping[str, int]
+    num_rows: Mapping[str, int]
     task: Task
     preparations: Mapping[str, Preparation]
 
@@ -237,6 +238,8 @@ class Arrangement:
 
     blocks: Mapping[str, Block]
     values: np.ndarray[Any, Any]
+    # How many rows each block and the labels had before; what is not known to all is left out.
+    num_rows: Mapping[str, int]
     samples: Mapping[str, np.ndarray[Any, np.dtype[np.int64]]]
 
 
@@ -252,6 +255,10 @@ def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
     return Arrangement(
         blocks={name: block.take(alignment.rows[name]) for name, block in blocks.items()},
         values=sources.labels.values[alignment.label_rows],
+        num_rows={
+            **{name: len(block.ids) for name, block in blocks.items()},
+            "labels": len(sources.labels.ids),
+        },
         samples=split_samples(alignment.num_samples, spec.data.split, seed=spec.seed, test=test),
     )
 
@@ -271,6 +278,7 @@ def fit_blueprint(spec: RunSpec, sources: Sources, arrangement: Arrangement) -> 
         label_holder=sources.label_holder,
         label_name=sources.labels.name,
         num_samples={part: len(numbers) for part, numbers in arrangement.samples.items()},
+        num_rows=arrangement.num_rows,
         task=Task.fit(kind, arrangement.values[train], loss=spec.label_holder.loss),
         preparations={
             name: Preparation.fit(block, train, spec.prepare_of(name))

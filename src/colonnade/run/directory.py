@@ -73,6 +73,7 @@ def _plain_blueprint(root: Path, blueprint: Blueprint) -> dict[Path, Any]:
         "label": blueprint.label_name,
         "holder": blueprint.label_holder,
         "num_samples": dict(blueprint.num_samples),
+        "num_rows": dict(blueprint.num_rows),
     }
     return {
         root / "config.json": plain_spec(blueprint.spec),
@@ -94,7 +95,7 @@ def read_blueprint(root: Path) -> Blueprint:
     try:
         task = read_json(file)
         label, holder = task.pop("label"), task.pop("holder")
-        num_samples = task.pop("num_samples")
+        num_samples, num_rows = task.pop("num_samples"), task.pop("num_rows")
         fitted = Task(**{**task, "classes": tuple(task["classes"])})
         for file in sorted((root / "parties").glob("*/preparation.json")):
             plain = read_json(file)
@@ -107,6 +108,7 @@ def read_blueprint(root: Path) -> Blueprint:
         label_holder=holder,
         label_name=label,
         num_samples=num_samples,
+        num_rows=num_rows,
         task=fitted,
         preparations=preparations,
     )

@@ -21,7 +21,7 @@ from colonnade.run.records import MemoryRecords, Records
 from colonnade.run.result import Result, open_result
 from colonnade.run.sources import Sources, load_sources
 from colonnade.run.spec import RunSpec
-from colonnade.run.summary import evaluation_line, progress_line, summarize
+from colonnade.run.summary import aligned_line, evaluation_line, progress_line, summarize
 
 __all__ = ["Watcher", "reopen", "train"]
 
@@ -109,6 +109,7 @@ def _train(
     if loop.stopped_by in ("length", "interrupted"):
         loop.stopped_by = ""  # the settings may now ask for more
     records.log(f"{spec.method.info.name} with {', '.join(blueprint.participants)}")
+    records.log(aligned_line(blueprint))
     if watcher is not None:
         watcher.began(federation, loop.exchange, federation.num_exchanges(spec.stop))
     try:

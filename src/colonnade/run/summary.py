@@ -15,7 +15,7 @@ from colonnade.core.parties import Parties
 from colonnade.run.assembly import Blueprint
 from colonnade.run.spec import CHOICES
 
-__all__ = ["evaluation_line", "progress_line", "revision", "summarize"]
+__all__ = ["aligned_line", "evaluation_line", "progress_line", "revision", "summarize"]
 
 
 @cache
@@ -38,6 +38,12 @@ def revision() -> str:
     except (OSError, subprocess.CalledProcessError):
         return version("colonnade")
     return described.stdout.strip()
+
+
+def aligned_line(blueprint: Blueprint) -> str:
+    """How many samples are known to all, and of how many rows each."""
+    rows = ", ".join(f"{name} {count}" for name, count in blueprint.num_rows.items())
+    return f"{sum(blueprint.num_samples.values())} samples are known to all (of {rows})"
 
 
 def progress_line(federation: Federation, event: Event, loop: LoopState) -> dict[str, Any]:
@@ -89,7 +95,8 @@ def summarize(
         "epochs": loop.exchange / federation.exchanges_per_epoch,
         "parties": list(blueprint.participants),
         "label_holder": blueprint.label_holder,
-        "num_samples": {part: len(item.values) for part, item in federation.holder.parts.items()},
+        "num_samples": dict(blueprint.num_samples),
+        "num_rows": dict(blueprint.num_rows),
         "local_steps": local_steps,
         "bytes_up": {name: item.bytes_up for name, item in traffic.items()},
         "bytes_down": {name: item.bytes_down for name, item in traffic.items()},

@@ -1,0 +1,175 @@
+"""Ids as they are: rules, composite keys, duplicates, and messages that never show an id."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from colonnade.align.files import MemoryPlace, PartyAlignment, check_together
+from colonnade.align.ids import KeyPart, prepare_ids
+from colonnade.align.participant import AlignParty
+from colonnade.align.terms import AlignPolicy, AlignSpec
+from colonnade.core.errors import ConfigError, DataError, ProtocolError, StorageError
+
+
+@pytest.mark.parametrize(
+    ("rules", "text", "expected"),
+    [
+        (("trim",), "  Ada \t Lovelace\u00a0", "Ada Lovelace"),
+        (("nfkc",), "ﬁle ４２ e\u0301", "file 42 é"),
+        (("case",), "STRASSE Straße", "strasse strasse"),
+        (("nfkc", "case"), "Ｅ\u0301", "é"),
+        (("digits",), "DE 12-34 ٣", "12343"),
+        (("email",), " mailto:Ada.L@Example.ORG. ", "ada.l@example.org"),
+        (("email",), "no address", ""),
+        (("email",), "a@localhost", ""),
+        (("phone",), "+49 (0)30 / 123-45", "+493012345"),
+        (("phone",), "0049 30 12345", "+493012345"),
+        (("phone",), "tel:+493012345", "+493012345"),
+        (("date",), "31.5.1990", "1990-05-31"),
+        (("date",), "19900531", "1990-05-31"),
+        (("date",), "1990/5/31", "1990-05-31"),
+        (("date",), "31.2.1990", ""),
+        (("date",), "5/31/1990", ""),
+        ((), " as it is ", " as it is "),
+    ],
+)
+def test_a_rule_makes_one_form_of_many(rules, text, expected):
+    assert KeyPart(rules=rules).apply(text) == expected
+
+
+def test_a_national_number_gets_the_country():
+    part = KeyPart(rules=("phone",), country="49")
+    forms = ["030 12345", "+49 30 12345", "0049 (0) 30 12345".replace(" (0) ", "(0)"), "(030)12345"]
+    assert {part.apply(text) for text in forms} == {"+493012345"}
+
+
+@pytest.mark.parametrize("country", ["0", "+49", "1234", "x"])
+def test_a_wrong_country_is_refused(country):
+    with pytest.raises(ConfigError, match="country"):
+        KeyPart(rules=("phone",), country=country)
+
+
+def test_rules_are_idempotent():
+    texts = ["  ÄÖ ß", "+49 (0)30 1", "x@Y.de", "1.2.2000", "ﬀ１"]
+    for rule in ("trim", "nfkc", "case", "digits", "email", "phone", "date"):
+        part = KeyPart(rules=(rule,))
+        for text in texts:
+            assert part.apply(part.apply(text)) == part.apply(text)
+
+
+def test_composite_keys_can_not_run_into_each_other():
+    key = (KeyPart(), KeyPart())
+    prepared = prepare_ids([["ab", "a", 'a","b'], ["c", "bc", "c"]], key, where="x")
+    assert len(set(prepared.ids)) == 3
+
+
+def test_a_name_and_a_birth_date():
+    key = (KeyPart(rules=("nfkc", "trim", "case")), KeyPart(rules=("date",)))
+    bank = prepare_ids([["Ada  LOVELACE"], ["10.12.1815"]], key, where="bank")
+    shop = prepare_ids([["ada lovelace "], [pd.Timestamp("1815-12-10")]], key, where="shop")
+    assert bank.ids == shop.ids
+
+
+def test_numbers_and_texts_are_the_same_id():
+    forms = ([7, 8], [7.0, 8.0], ["7", "8"], np.array([7, 8], dtype="int32"))
+    assert {prepare_ids([form], where="x").ids for form in forms} == {("7", "8")}
+
+
+def test_duplicates_are_refused_or_counted_and_never_shown():
+    ids = ["Secret", "other", "secret ", "SECRET"]
+    key = (KeyPart(rules=("trim", "case")),)
+    with pytest.raises(DataError, match=r"bank: 2 duplicate ids.*row 2") as raised:
+        prepare_ids([ids], key, where="bank")
+    assert "secret" not in str(raised.value).lower()
+    kept = prepare_ids([ids], key, where="bank", duplicates="keep_first")
+    assert kept.ids == ("secret", "other")
+    assert kept.rows.tolist() == [0, 1]
+    assert (kept.num_duplicates, kept.num_rows) == (2, 4)
+
+
+@pytest.mark.parametrize("ids", [["a", None], ["a", "  "], ["a", float("nan")]])
+def test_rows_without_an_id_are_refused(ids):
+    with pytest.raises(DataError, match=r"1 of 2 rows have no id.*row 1"):
+        prepare_ids([ids], where="bank")
+
+
+def test_a_key_needs_a_column_for_each_part():
+    with pytest.raises(ConfigError, match="1 id columns for a key of 2 parts"):
+        prepare_ids([["a"]], (KeyPart(), KeyPart()), where="bank")
+
+
+def test_a_short_salt_is_refused_with_a_good_one():
+    with pytest.raises(ConfigError, match="salt: at least 16"):
+        AlignSpec(salt="short")
+
+
+def test_a_policy_limits_alignments_and_ids():
+    policy = AlignPolicy(max_ids=5, max_alignments=2, per_days=7)
+    days = policy.check_days([], 100, "bank")
+    days = policy.check_days(days, 103, "bank")
+    with pytest.raises(ProtocolError, match="allows 2 alignments in 7 days"):
+        policy.check_days(days, 106, "bank")
+    assert policy.check_days(days, 107, "bank") == [103, 107]
+    with pytest.raises(ProtocolError, match="allows lists of 5 ids, and 'shop' has 6"):
+        policy.check_sizes({"shop": 6}, "bank")
+    with pytest.raises(ConfigError, match="max_ids"):
+        AlignPolicy(max_ids=0)
+
+
+def test_an_alignment_has_only_its_own_verbs():
+    assert "infer" not in AlignParty.verbs
+    assert "keep" not in AlignParty.verbs
+    assert {"offer", "blind", "assign"} <= AlignParty.verbs.keys()
+
+
+def _alignment(digest: str = "0" * 64) -> PartyAlignment:
+    return PartyAlignment(
+        participant="bank",
+        names=("bank", "shop"),
+        label_holder="shop",
+        mode="union",
+        run="r",
+        round=0,
+        num_samples=3,
+        numbers=np.array([0, 2]),
+        rows=np.array([5, 1]),
+        presence=np.array([[1, 0], [0, 1], [1, 1]], dtype=bool),
+        digest=digest,
+    )
+
+
+def test_an_alignment_file_comes_back_as_it_was(tmp_path):
+    path = tmp_path / "alignment.npz"
+    _alignment().save(path)
+    loaded = PartyAlignment.load(path)
+    assert loaded.names == ("bank", "shop")
+    assert loaded.row_of_sample().tolist() == [5, -1, 1]
+    assert np.array_equal(loaded.presence, _alignment().presence)
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_damaged_alignment_file_is_refused(tmp_path):
+    path = tmp_path / "alignment.npz"
+    with pytest.raises(StorageError, match="no such file"):
+        PartyAlignment.load(path)
+    _alignment().save(path)
+    content = bytearray(path.read_bytes())
+    for damage in (content[:100], content[: len(content) // 2], b"", b"not a zip"):
+        path.write_bytes(damage)
+        with pytest.raises(StorageError, match="damaged"):
+            PartyAlignment.load(path)
+
+
+def test_alignments_of_two_runs_do_not_go_together():
+    check_together({"bank": "aa", "shop": "aa"})
+    with pytest.raises(DataError, match="don't belong together"):
+        check_together({"bank": "aa", "shop": "bb"})
+
+
+def test_a_place_in_memory_keeps_copies():
+    place = MemoryPlace()
+    assert place.load_state() is None
+    place.save_days([1, 2])
+    assert place.load_days() == [1, 2]
