@@ -40,6 +40,7 @@ from federations import FABRICS, assert_bitwise_equal, make_federation, train, w
 # What each method does about a party that does not answer:
 # - wait: at the deadline the run's policy decides, and the fusion must manage without it
 # - stand in: the same, but what was last known of the party takes its place
+# - carry on: stand in, whatever the run's policy
 # - go on: nobody is waited for
 # - only one: there is nobody else to go on with
 HABITS: Mapping[str, str] = {
@@ -47,16 +48,17 @@ HABITS: Mapping[str, str] = {
     "fedbcd": "wait",
     "pbcd": "stand in",
     "sync_vfl": "stand in",
-    "flex": "stand in",
-    "adaptive_flex": "stand in",
+    "flex": "carry on",
+    "adaptive_flex": "carry on",
     "async": "go on",
     "vafl": "go on",
     "alone": "only one",
     "centralized": "only one",
 }
-WAITING = [name for name, habit in HABITS.items() if habit != "go on"]
-AMONG_OTHERS = [name for name, habit in HABITS.items() if habit in ("wait", "stand in")]
-STANDING_IN = [name for name, habit in HABITS.items() if habit == "stand in"]
+WAITING = [name for name, habit in HABITS.items() if habit in ("wait", "stand in", "only one")]
+AMONG_OTHERS = [name for name, habit in HABITS.items() if habit in ("wait", "stand in", "carry on")]
+STANDING_IN = [name for name, habit in HABITS.items() if habit in ("stand in", "carry on")]
+CARRYING_ON = [name for name, habit in HABITS.items() if habit == "carry on"]
 GOING_ON = [name for name, habit in HABITS.items() if habit == "go on"]
 
 # 24 samples in 3 batches: from exchange 3 on everything of everybody was seen once.
@@ -121,6 +123,42 @@ class TestPartyThatDoesNotAnswer:
         assert state.exchange == AT
         if fabric == "simulated":
             assert federation.fabric.now() == before + PATIENT
+
+    @pytest.mark.parametrize("name", CARRYING_ON)
+    def test_flex_goes_on_whatever_the_policy(self, name: str, fabric: str) -> None:
+        fault = Crash("shop", AT)
+        federation = build(name, fabric, fault, patience=Patience(timeout=PATIENT, then="stop"))
+        state = LoopState()
+        advance(federation, AT, state)
+        before = weights(federation)
+        advance(federation, AT + 2, state)
+
+        assert fault.num_fired == 2
+        assert moved(before, weights(federation)) == {"bank", "holder", "fusion"}
+
+    @pytest.mark.parametrize("kind", [Crash, Hang])
+    def test_waiting_for_all_uploads_ends_with_the_name(
+        self, kind: type[Fault], fabric: str
+    ) -> None:
+        fault = kind("shop", AT)
+        method = METHODS["vafl"](num_uploads=3, batches="shared")
+        federation = build("vafl", fabric, fault, method=method)
+        with pytest.raises(NoAnswer, match="'shop' to 'a started call'"):
+            train(federation, AT + 3)
+        assert fault.num_fired >= 1
+
+    def test_patience_to_continue_takes_the_uploads_that_came(self, fabric: str) -> None:
+        fault = Crash("shop", AT)
+        method = METHODS["vafl"](num_uploads=3, batches="shared")
+        federation = build(
+            "vafl", fabric, fault, method=method, patience=Patience(timeout=50, then="continue")
+        )
+        state = LoopState()
+        advance(federation, AT + 1, state)
+        before = weights(federation)
+        advance(federation, AT + 4, state)
+        assert fault.num_fired >= 1
+        assert moved(before, weights(federation)) == {"bank", "holder", "fusion"}
 
     @pytest.mark.parametrize("name", AMONG_OTHERS)
     def test_policy_may_be_to_continue_without_it(self, name: str, fabric: str) -> None:
@@ -296,7 +334,7 @@ class TestPartyThatDoesNotAnswer:
     @pytest.mark.parametrize("name", GOING_ON)
     def test_late_upload_is_taken_when_it_comes(self, name: str, fabric: str) -> None:
         fault = Late("shop", AT)
-        federation = build(name, fabric, fault)
+        federation = build(name, fabric, fault, patience=Patience())
         shop = federation.fabric.parties["shop"]
         steps = [shop.num_local_steps for _ in federation.train(Stop(exchanges=40), LoopState())]
 
@@ -428,7 +466,6 @@ class TestEveryMethod:
         assert all(torch.isfinite(item).all() for item in weights(federation).values())
 
 
-@pytest.mark.xfail(reason="core.parties goes by id and party, not by the exchange")
 @pytest.mark.parametrize("fabric", FABRICS)
 @pytest.mark.parametrize("name", ["splitnn", "vafl"])
 def test_answer_that_names_another_exchange_changes_no_bit(name: str, fabric: str) -> None:

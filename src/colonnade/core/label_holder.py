@@ -76,6 +76,7 @@ class LabelHolder:
 
         The gradients belong to the loss before the update.
         """
+        self.begin_local_steps()
         gradients = self.gradients(embeddings, batch)
         self.step()
         return gradients
@@ -88,6 +89,7 @@ class LabelHolder:
             return [self.learn(embeddings[0], batches[0])]
         sizes = [len(next(iter(item.values()))) for item in embeddings]
         joined = {name: torch.cat([item[name] for item in embeddings]) for name in embeddings[0]}
+        self.begin_local_steps()
         gradients = self.gradients(joined, *batches)
         self.step()
         # The joint loss averages over all the samples; each batch's own, over its own only.

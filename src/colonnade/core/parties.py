@@ -71,7 +71,7 @@ class Parties:
         self.fabric = fabric
         self._patience = patience or Patience()
         self._next_id = 0
-        self._started: dict[int, str] = {}
+        self._started: dict[int, tuple[str, int]] = {}
         self._arrived: deque[Reply] = deque()
         # Calls told and not yet known to be done, oldest first; a failure among them is raised.
         self._told: dict[str, deque[int]] = {name: deque() for name in self.names}
@@ -79,6 +79,11 @@ class Parties:
     def now(self) -> int:
         """The current tick."""
         return self.fabric.now()
+
+    def deadline(self) -> int | None:
+        """The tick at which the run's patience ends, counted from now."""
+        timeout = self._patience.timeout
+        return None if timeout is None else self.fabric.now() + timeout
 
     async def ask(
         self,
@@ -93,10 +98,10 @@ class Parties:
         decides: wait, stop with NoAnswer, or continue without.
         """
         chosen = self._chosen(among)
-        open_calls = {self._send(name, verb, arguments, True): name for name in chosen}
-        limit = deadline
-        if limit is None and self._patience.timeout is not None:
-            limit = self.fabric.now() + self._patience.timeout
+        open_calls = {
+            self._send(name, verb, arguments, True): (name, self.exchange) for name in chosen
+        }
+        limit = self.deadline() if deadline is None else deadline
         answers: dict[str, Any] = {}
         while open_calls:
             reply = await self.fabric.receive(limit)
@@ -108,7 +113,7 @@ class Parties:
             else:
                 self._set_aside(reply)
         if open_calls and deadline is None and self._patience.then == "stop":
-            raise self._no_answer(tuple(open_calls.values()), verb)
+            raise self._no_answer((name for name, _ in open_calls.values()), verb)
         return {name: answers[name] for name in chosen if name in answers}
 
     async def tell(self, verb: str, *arguments: Any, among: Iterable[str] | None = None) -> None:
@@ -119,20 +124,28 @@ class Parties:
     def start(self, party: str, verb: str, *arguments: Any) -> None:
         """Put a call in flight; its answer comes with ``arrival``."""
         (name,) = self._chosen([party])
-        self._started[self._send(name, verb, arguments, True)] = name
+        self._started[self._send(name, verb, arguments, True)] = (name, self.exchange)
 
     async def arrival(self, deadline: int | None = None) -> Arrival | None:
-        """The next answer to a started call, in order of arrival; None after the deadline."""
+        """The next answer to a started call, in order of arrival; None after the deadline.
+
+        Without a deadline the run's patience decides: wait, stop with NoAnswer, or None.
+        """
+        limit = self.deadline() if deadline is None else deadline
         while True:
-            reply = (
-                self._arrived.popleft() if self._arrived else await self.fabric.receive(deadline)
-            )
+            reply = self._arrived.popleft() if self._arrived else await self.fabric.receive(limit)
             if reply is None:
+                if deadline is None and self._patience.then == "stop":
+                    raise self.nobody_answered()
                 return None
             if self._is_expected(reply, self._started):
                 del self._started[reply.id]
                 return Arrival(reply.party, self._value_of(reply, "started call"), reply.tick)
             self._set_aside(reply)
+
+    def nobody_answered(self) -> NoAnswer:
+        """The error that names everybody who still owes an answer to a started call."""
+        return self._no_answer((name for name, _ in self._started.values()), "a started call")
 
     async def wait_until(self, tick: int) -> None:
         """Let time pass; what arrives meanwhile is kept for ``arrival``."""
@@ -148,7 +161,7 @@ class Parties:
     def in_flight(self) -> dict[str, int]:
         """How many started calls each party has not answered yet."""
         counts = dict.fromkeys(self.names, 0)
-        for party in self._started.values():
+        for party, _ in self._started.values():
             counts[party] += 1
         return {party: count for party, count in counts.items() if count}
 
@@ -158,7 +171,7 @@ class Parties:
             "exchange": self.exchange,
             "next_id": self._next_id,
             "num_dropped": self.num_dropped,
-            "started": [[number, party] for number, party in self._started.items()],
+            "started": [[number, *call] for number, call in self._started.items()],
             "arrived": [pack_reply(reply) for reply in self._arrived],
             "told": {name: list(numbers) for name, numbers in self._told.items()},
         }
@@ -168,7 +181,7 @@ class Parties:
         self.exchange = state["exchange"]
         self._next_id = state["next_id"]
         self.num_dropped = state["num_dropped"]
-        self._started = {int(number): party for number, party in state["started"]}
+        self._started = {number: (party, exchange) for number, party, exchange in state["started"]}
         self._arrived = deque(unpack_reply(item) for item in state["arrived"])
         self._told = {name: deque(state["told"].get(name, ())) for name in self.names}
 
@@ -191,8 +204,8 @@ class Parties:
         self.fabric.send(Call(number, party, verb, arguments, self.exchange, wants_reply))
         return number
 
-    def _is_expected(self, reply: Reply, open_calls: Mapping[int, str]) -> bool:
-        return open_calls.get(reply.id) == reply.party
+    def _is_expected(self, reply: Reply, open_calls: Mapping[int, tuple[str, int]]) -> bool:
+        return open_calls.get(reply.id) == (reply.party, reply.exchange)
 
     def _value_of(self, reply: Reply, verb: str) -> Any:
         told = self._told[reply.party]
@@ -222,13 +235,14 @@ class Parties:
         error.__cause__ = failure.cause
         return error
 
-    def _no_answer(self, silent: tuple[str, ...], verb: str) -> NoAnswer:
-        names = ", ".join(f"'{name}'" for name in sorted(silent))
+    def _no_answer(self, silent: Iterable[str], verb: str) -> NoAnswer:
+        silent = sorted(set(silent))
+        names = ", ".join(f"'{name}'" for name in silent)
         return NoAnswer(
             f"no answer from {names} to '{verb}' at exchange {self.exchange} within "
             f"{self._patience.timeout} ticks; check that party, raise patience.timeout, or use "
             "a method that goes on without it",
-            parties=tuple(sorted(silent)),
+            parties=tuple(silent),
         )
 
 

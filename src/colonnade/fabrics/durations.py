@@ -178,7 +178,8 @@ class Stopwatch:
 
     def __init__(self, duration: Duration, seed: int) -> None:
         self._duration = duration
-        self._constant = duration.ticks(0.0, 0, 0) if duration.is_constant else None
+        # What every draw gives, if they are all the same.
+        self.constant = duration.ticks(0.0, 0, 0) if duration.is_constant else None
         self._shares = Shares(seed)
         self.num_draws = 0
 
@@ -190,7 +191,7 @@ class Stopwatch:
 
     def peek(self, now: int = 0, ahead: int = 0) -> int:
         """What a draw at ``now`` will give, ``ahead`` draws after the next."""
-        if self._constant is not None:
-            return self._constant
+        if self.constant is not None:
+            return self.constant
         number = self.num_draws + ahead
         return self._duration.ticks(self._shares.at(number), number, now)

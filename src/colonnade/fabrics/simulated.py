@@ -85,6 +85,9 @@ class _VirtualClock:
         return self.tick + self._costs[kind].peek(self.tick) <= deadline
 
     def num_fitting(self, kind: str, timeout: int) -> int:
+        cost = self._costs[kind].constant
+        if cost is not None:
+            return min(timeout // cost, UNBOUNDED) if cost else UNBOUNDED
         spent = 0
         for count in range(UNBOUNDED):
             spent += self._costs[kind].peek(self.tick + spent, ahead=count)

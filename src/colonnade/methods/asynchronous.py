@@ -56,13 +56,13 @@ class Asynchronous(Method):
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """Whoever comes first: store, combine, update, answer."""
         upload = await parties.arrival()
-        assert upload is not None
+        if upload is None:
+            raise parties.nobody_answered()
         name = upload.party
         uploaded = Batch("train", holder.memory["next"][name] - 1)
         table = EmbeddingTable(holder)
         table.write(name, uploaded, upload.value)
         known = table.read(uploaded, parties.names, fresh=[name])
-        holder.begin_local_steps()
         gradient = holder.learn(known, uploaded)[name]
         await parties.tell("descend", uploaded, gradient, self.local_steps, among=[name])
         self._request(holder, parties, name)

@@ -44,6 +44,5 @@ class FedBCD(Method):
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """Embeddings up, gradients down, then Q steps at every party."""
         embeddings = await parties.ask("embed", batch)
-        holder.begin_local_steps()
         gradients = holder.learn(embeddings, batch)
         await parties.tell("descend", batch, each(gradients), self.local_steps, among=gradients)

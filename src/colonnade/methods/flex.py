@@ -135,7 +135,9 @@ async def flexible_exchange(
     adaptive: bool = False,
 ) -> None:
     """Algorithm 1, lines 3 to 16; ``wanted`` says how τ_k is chosen."""
-    uploads = await parties.ask("embed", batch, timeout)
+    # The synchronous ones wait as the run's patience says; Flex goes on without the silent.
+    limit = parties.deadline() if wanted == "all" else None
+    uploads = await parties.ask("embed", batch, timeout, deadline=limit)
     embeddings = {name: item["embedding"] for name, item in uploads.items()}
     fitting = [int(item["fitting"]) for item in uploads.values()]
     _complete(holder, parties, batch, embeddings)
@@ -160,6 +162,7 @@ async def flexible_exchange(
     except MissingBlock:
         holder.memory["num_left_out"] = holder.memory.get("num_left_out", 0) + 1
         return
+    loss = holder.last_loss
     if labels == "private":
         own = each({name: gradients[name] for name in present})
         await parties.tell("descend", batch, own, steps, timeout, adaptive, among=present)
@@ -180,6 +183,7 @@ async def flexible_exchange(
             holder.gradients(embeddings, batch)
         holder.step()
         holder.memory["num_steps"] = step + 1
+    holder.last_loss = loss  # of the exchange's start, as for every other method
     if wanted in ("min", "all"):
         # The exchange lasts until the timeout, whoever is done before.
         await parties.wait_until(began + timeout)

@@ -84,8 +84,11 @@ class VAFL(Method):
         uploads: list[tuple[str, Batch]] = []
         while len(uploads) < self.num_uploads:
             upload = await parties.arrival()
-            if upload is not None:
-                uploads.append(self._store(table, holder, upload))
+            if upload is None and not uploads:
+                raise parties.nobody_answered()
+            if upload is None:
+                break  # the run's patience is at an end: go on with those who came
+            uploads.append(self._store(table, holder, upload))
         gradients = await self._update(holder, parties, table, uploads)
         for name, uploaded in uploads:
             if name in gradients:
@@ -121,7 +124,6 @@ class VAFL(Method):
         for batch in batches:
             fresh = [name for name, uploaded in uploads if uploaded == batch]
             known.append(table.read(batch, usable, fresh=fresh))
-        holder.begin_local_steps()
         gradients = holder.learn_batches(known, batches)
         own = {name: gradients[batches.index(uploaded)] for name, uploaded in uploads}
         return {name: found[name] for name, found in own.items() if name in found}
