@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,7 @@ from colonnade.align.files import (
     MemoryPlace,
     PartyAlignment,
     PointLists,
+    check_together,
     load_record,
     save_record,
 )
@@ -28,6 +30,7 @@ from colonnade.align.ids import KeyPart, prepare_ids
 from colonnade.align.matching import Overlap, match
 from colonnade.align.participant import NUM_CHECKS, AlignParty
 from colonnade.align.terms import AlignPolicy, AlignSpec
+from colonnade.cli.aligning import align
 from colonnade.core.errors import ConfigError, PartyFailed, ProtocolError
 from colonnade.core.messages import Call, Reply
 from colonnade.core.parties import Parties
@@ -191,7 +194,7 @@ LISTS = st.dictionaries(
 
 @pytest.mark.parametrize("fabric", ["in_process", "simulated"])
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(ids=LISTS, labelled_only=st.booleans(), own=st.booleans())
 @example(ids={"a": ["x"], "b": ["y"], "c": ["z"]}, labelled_only=False, own=True)
 @example(ids={"a": [], "b": ["y"], "c": ["y"]}, labelled_only=True, own=True)
@@ -475,12 +478,30 @@ def test_a_place_in_a_list_is_blinded_for_one_content_only():
         seal = participant.make_seal("run", 0, "bank", 0, start, points)
         party.blind("bank", 1, start, torch.from_numpy(np.array(points)), _bytes(seal))
 
+    with pytest.raises(ProtocolError, match="told once"):
+        party.admit({**sizes, "another": 1e6}, "bank")
     blind(1)
     blind(1)
     with pytest.raises(ProtocolError, match="has blinded that part of 'bank' already"):
         blind(2)
     with pytest.raises(ProtocolError, match="asked to blind ids 5 to 6"):
         blind(3, start=5)
+
+
+def test_a_party_keeps_the_label_holder_from_following_its_list():
+    party = Federation(PEOPLE, mode="intersection").everyone["shop"]
+    party.enter("run", 0, _bytes(party._terms("run", 0).tobytes()), False)
+    party.admit(dict.fromkeys(PEOPLE, 20.0), "bank")
+    points = group.hash_and_multiply([b"x"], b"x", (3).to_bytes(32, "little"))
+    arguments = (torch.from_numpy(np.array(points)), _bytes(b""))
+    with pytest.raises(ProtocolError, match="must not follow its own list"):
+        party.blind("bank", 1, 0, *arguments)
+    with pytest.raises(ProtocolError, match="the label holder's list only"):
+        party.absorb("telco", 1, 0, *arguments)
+    places = np.array([99])
+    seal = participant.make_seal("run", 0, "bank", -3, 0, places)
+    with pytest.raises(ProtocolError, match="outside a list of 20"):
+        party.trace(0, 1, torch.from_numpy(places), _bytes(seal))
 
 
 def _bytes(content: bytes) -> Tensor:
@@ -577,7 +598,8 @@ def test_an_interrupted_alignment_goes_on_where_it_was(mode, small_chunks, tmp_p
     }
     places = {name: DirectoryPlace(tmp_path / name) for name in ids}
     lists = tmp_path / "lists"
-    terms: dict[str, Any] = {"places": places, "mode": mode, "holder": "a"}
+    policy = AlignPolicy(max_alignments=100)
+    terms: dict[str, Any] = {"places": places, "mode": mode, "holder": "a", "policy": policy}
 
     whole = Federation(ids, wrap=Recording, mode=mode, holder="a")
     whole.match()
@@ -626,3 +648,47 @@ def test_twenty_participants():
     ids = {f"p{number:02d}": ["shared", f"only {number}"] for number in range(20)}
     federation = Federation(ids, labelled_only=False)
     assert_equals_plain_join(federation, federation.match())
+
+
+def test_the_command_aligns_extends_and_draws(tmp_path, capsys):
+    def write(name: str, *lines: str) -> None:
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    write("bank.csv", "name,born,age,default", "Ada,1815-12-10,36,0", "Grace,1906-12-09,85,1")
+    write("shop.csv", "who,birthday,spent", "grace,9.12.1906,5", "Emmy,23.3.1882,7")
+    write(
+        "credit.toml",
+        "label_holder = { name = 'bank', label = 'default' }",
+        "party.bank = { file = 'bank.csv', id = 'name' }",
+        "party.shop = { file = 'shop.csv', id = 'who' }",
+        "[align]",
+        "salt = 'a salt of this federation only'",
+        "labelled_only = false",
+        "key = [{ rules = ['trim', 'case'] }, { rules = ['date'] }]",
+        "columns = { bank = ['name', 'born'], shop = ['who', 'birthday'] }",
+    )
+    out = tmp_path / "out"
+    align(tmp_path / "credit.toml", out=out)
+    loaded = {
+        name: PartyAlignment.load(out / "parties" / name / "alignment.npz")
+        for name in ("bank", "shop")
+    }
+    check_together({name: item.digest for name, item in loaded.items()})
+    both = np.flatnonzero(loaded["bank"].presence.all(axis=1))
+    assert [item.row_of_sample()[both].tolist() for item in loaded.values()] == [[1], [0]]
+    page = (out / "alignment.html").read_text("utf-8")
+    assert "<svg" in page
+    assert "Grace" not in page
+    assert "splitnn" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="holds an alignment; --extend"):
+        align(tmp_path / "credit.toml", out=out)
+    write(
+        "shop.csv", "who,birthday,spent", "Ada,1815/12/10,1", "grace,9.12.1906,5", "Emmy,18820323,7"
+    )
+    align(tmp_path / "credit.toml", out=out, extend=True, as_json=True)
+    counts = json.loads(capsys.readouterr().out)
+    assert (counts["num_samples"], counts["num_complete"]) == (3, 2)
+    assert counts["methods"]["splitnn"] == 2
+    write("nothing.toml", "label_holder = { name = 'bank' }")
+    with pytest.raises(ConfigError, match=r"align: missing; add a table \[align\]"):
+        align(tmp_path / "nothing.toml")

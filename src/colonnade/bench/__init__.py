@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from colonnade.bench.align import bench_align
 from colonnade.bench.memory import bench_memory
 from colonnade.bench.simulate import bench_simulate
 from colonnade.bench.step import bench_step
@@ -20,6 +21,7 @@ BENCHES: Mapping[str, Callable[[bool], list[dict[str, Any]]]] = {
     "step": bench_step,
     "memory": bench_memory,
     "simulate": bench_simulate,
+    "align": bench_align,
 }
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from colonnade.cli import demo, listing, measuring, reproducing, training
+from colonnade.cli import aligning, demo, listing, measuring, reproducing, training
 from colonnade.core.errors import ColonnadeError
 
 __all__ = ["app", "main"]
@@ -31,6 +31,7 @@ app.command("predict")(training.predict)
 app.command("report")(training.report)
 app.command("methods")(listing.methods)
 app.command("datasets")(listing.datasets)
+app.command("align")(aligning.align)
 app.command("bench")(measuring.bench)
 app.command("reproduce")(reproducing.reproduce)
 

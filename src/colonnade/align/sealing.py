@@ -1,0 +1,52 @@
+"""Messages of an alignment: arrays in tensors, each with a seal over its content and its place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from colonnade.align.files import TAG_BYTES
+from colonnade.align.group import Bytes
+
+__all__ = ["as_array", "as_rows", "as_tensor", "make_seal", "sortable"]
+
+
+def make_seal(
+    run: str, round_number: int, owner: str, hop: int, start: int, *content: Any
+) -> bytes:
+    """A digest of a message and of its place, so that no other can stand for it."""
+    head = [
+        run,
+        round_number,
+        owner,
+        hop,
+        start,
+        [[item.dtype.str, item.shape] for item in content],
+    ]
+    digest = hashlib.sha256(json.dumps(head).encode())
+    for item in content:
+        digest.update(np.ascontiguousarray(item).tobytes())
+    return digest.digest()
+
+
+def as_tensor(content: Any) -> Tensor:
+    array = np.frombuffer(content, np.uint8) if isinstance(content, bytes) else content
+    return torch.from_numpy(np.array(array))
+
+
+def as_array(tensor: Tensor) -> Any:
+    return tensor.numpy()
+
+
+def sortable(rows: Bytes) -> Any:
+    """Rows of bytes as single values that can be sorted and compared."""
+    return np.ascontiguousarray(rows).view(f"S{rows.shape[1]}").reshape(-1)
+
+
+def as_rows(tags: list[bytes]) -> Bytes:
+    return np.frombuffer(b"".join(tags), np.uint8).reshape(-1, TAG_BYTES)

@@ -1,0 +1,80 @@
+"""Every experiment loads and says what it measures; the quickest run from end to end."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from colonnade.data.datasets import is_available
+from colonnade.reproduce import load_experiment, markdown_table, run_experiment
+
+DIRECTORY = Path(__file__).parents[2] / "experiments"
+NAMES = sorted(
+    path.stem.replace("_", "-") for path in DIRECTORY.glob("*.py") if path.stem[0] != "_"
+)
+
+
+def needs(name):
+    if not is_available(name):
+        pytest.skip(f"the files of '{name}' are not here; set COLONNADE_DATA to run this")
+
+
+def test_there_is_an_experiment_for_every_table_promised():
+    assert set(NAMES) >= {
+        "flex-adaptive",
+        "flex-table2",
+        "flex-table3",
+        "flex-table4",
+        "thesis-baselines",
+        "thesis-delays",
+        "thesis-fedbcd",
+        "vafl-async",
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_loads_with_a_place_of_its_own_for_each_cell(name):
+    experiment = load_experiment(name, DIRECTORY)
+    assert experiment.name == name
+    assert experiment.title
+    assert experiment.note
+    assert experiment.seeds >= 3
+    keys = [list(job.coordinates) for job in experiment.jobs]
+    places = [tuple(job.coordinates.values()) for job in experiment.jobs]
+    assert all(item == keys[0] for item in keys)
+    assert len(places) == len(set(places))
+
+
+@pytest.mark.parametrize(("name", "dataset"), [("thesis-delays", "qoe"), ("flex-table2", "mfeat")])
+def test_quick_runs_go_from_end_to_end(name, dataset, tmp_path):
+    needs(dataset)
+    experiment = load_experiment(name, DIRECTORY)
+    out = tmp_path / "results.json"
+    outcome = run_experiment(experiment, out=out, fast=True)
+    assert outcome["finished"]
+    assert json.loads(out.read_text(encoding="utf-8")) == outcome
+    for cell in outcome["cells"]:
+        assert [run["seed"] for run in cell["runs"]] == [0]
+        assert experiment.metric in cell["runs"][0]
+    table = markdown_table(outcome)
+    assert table.count("\n|") == len(experiment.jobs) + 2
+
+
+def test_sleeping_parties_hold_up_the_synchronous_method_only():
+    needs("qoe")
+    jobs = {
+        tuple(job.coordinates.values()): job
+        for job in load_experiment("thesis-delays", DIRECTORY).jobs
+    }
+    assert jobs[2, "async", "round-robin"].measure(0, True)["ratio"] < 1.2
+    assert jobs[2, "sync", "round-robin"].measure(0, True)["ratio"] > 20
+
+
+def test_synchronous_exchanges_take_what_the_paper_says():
+    """Flex-VFL, section VII A: the round trip, plus the timeout or the slowest party's steps."""
+    needs("mfeat")
+    load_experiment("flex-table3", DIRECTORY)  # makes its neighbour importable
+    flex = importlib.import_module("_flex")
+    for method, work in {"P-BCD": 4, "Sync-Min": 20, "Sync-Max": 60, "Flex": 20}.items():
+        assert flex.units_per_exchange(3, method, 10, 20) == 10 + work
