@@ -22,8 +22,8 @@ demo: install
 	$(BIN)/colonnade demo
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check src tests experiments
+	$(BIN)/ruff format --check src tests experiments
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
