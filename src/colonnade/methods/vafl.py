@@ -7,7 +7,8 @@ Paper: Chen et al. 2020, Algorithm 1 (asynchronous), Algorithm 2 (t-synchronous)
    lets the party draw it. The draws are the same, and no row number crosses.
 2. A query and the upload before it are one message; so are the gradient and the request for the
    next upload.
-3. The initial table (one upload of every sample) is counted and timed; the paper does not say.
+3. The initial table (one upload of every sample) is counted in bytes and moves the fabric's clock;
+   a run's ``elapsed`` counts exchanges only. The paper does not say.
 4. The label holder's learning rate is divided by the number of parties, as in the paper's
    experiments, and multiplied by t, of which the paper says nothing.
 5. A party that does not send a fresh embedding when asked under D is left out of that update, if
