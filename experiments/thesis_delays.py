@@ -14,7 +14,7 @@ from typing import Any
 from colonnade.reproduce import Experiment, Job
 
 sys.path.append(str(Path(__file__).parent))
-from _common import LABEL_HOLDER, run, sources_of  # noqa: E402
+from _common import LABEL_HOLDER, run, sources_of
 
 ROUNDS = 500
 # Table 5.1: hidden layer and embedding of a party's network.
@@ -107,10 +107,10 @@ def experiment() -> Experiment:
             "with 2 parties and 45 ms with 4, the thesis's own asynchronous times without delay "
             "per upload, and a party 8 ms per round, what its round-robin time with 2 parties "
             "adds. So the rows `async, none` and `2, async, round-robin` agree with the thesis by "
-            "construction, and the others are predictions. The thesis did not run the synchronous method under delay; "
-            "its 2500 s are its own estimate ('at least'). The initial uploads of the "
-            "asynchronous method come before the clock starts, as in the thesis. One local step "
-            "instead of 50: local steps are not what costs time here."
+            "construction, and the others are predictions. The thesis did not run the synchronous "
+            "method under delay; its 2500 s are its own estimate ('at least'). The initial "
+            "uploads of the asynchronous method come before the clock starts, as in the thesis. "
+            "One local step instead of 50: local steps are not what costs time here."
         ),
         jobs=[
             Job(

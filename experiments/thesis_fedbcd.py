@@ -13,7 +13,7 @@ from typing import Any
 from colonnade.reproduce import Experiment, Job
 
 sys.path.append(str(Path(__file__).parent))
-from _common import LABEL_HOLDER, run, sources_of  # noqa: E402
+from _common import LABEL_HOLDER, run, sources_of
 
 # Table 5.1: hidden layer and embedding of a party's network.
 NETWORKS = {
@@ -24,7 +24,7 @@ NETWORKS = {
 }
 LOCAL_STEPS = {2: (1, 5, 10, 20, 50, 100), 4: (1, 10, 50)}
 # On the validation part: accuracy, R².
-TARGET = {"qoe": 0.85, "salesprice": 0.82}
+TARGET = {"qoe": 0.80, "salesprice": 0.82}
 RATE = 0.05
 MOST_ROUNDS = 2000
 
