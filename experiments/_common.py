@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -100,10 +100,13 @@ def run(
     return Ended(exchanges=reached, ticks=trail.now(), points=trail.points, summary=summary)
 
 
-def best_rate(grid: Sequence[float], exchanges_at: Callable[[float], int | None]) -> float:
-    """The rate with the fewest exchanges to the target; the lowest if none reaches it."""
+Choice = TypeVar("Choice")
 
-    def cost(rate: float) -> float:
+
+def best_rate(grid: Iterable[Choice], exchanges_at: Callable[[Choice], int | None]) -> Choice:
+    """The rate with the fewest exchanges to the target; the first if none reaches it."""
+
+    def cost(rate: Choice) -> float:
         try:
             return exchanges_at(rate) or float("inf")
         except Diverged:

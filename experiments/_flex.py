@@ -158,13 +158,12 @@ def units_per_exchange(parties: int, method: str, round_trip: int, timeout: int)
 
 
 @cache
-def tuned_rate(parties: int, method: str, grid: tuple[float, ...]) -> float:
+def tuned_rate(parties: int, method: str, timeout: int, grid: tuple[float, ...]) -> float:
     """The rate of the grid with the fewest exchanges to the target on the tuning seed."""
     most = LENGTHS[method][0]
 
     def exchanges_at(rate: float) -> int | None:
         nonlocal most
-        timeout = TASKS[parties].timeout
         found = trained(parties, method, rate, TUNING_SEED, 10, timeout, most).exchanges
         if found is not None:
             most = min(most, -(-found // (parties if method == "VAFL" else 1)))
@@ -181,11 +180,12 @@ def measure(
     fast: bool,
     *,
     timeout: int | None = None,
+    tuned_at: int | None = None,
     grid: tuple[float, ...] = GRID,
 ) -> dict[str, float | None]:
-    """Time units to the target."""
+    """Time units to the target; timeouts are the task's own unless given."""
     timeout = timeout or TASKS[parties].timeout
-    rate = grid[0] if fast else tuned_rate(parties, method, grid)
+    rate = grid[0] if fast else tuned_rate(parties, method, tuned_at or timeout, grid)
     most = 2 if fast else LENGTHS[method][0]
     # Training depends on the round trip in VAFL only.
     at = round_trip if method == "VAFL" else 10
