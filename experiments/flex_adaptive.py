@@ -77,11 +77,11 @@ def experiment() -> Experiment:
             "Time units to the targets of flex-table3 on mfeat (3 parties, timeout 20) and hapt "
             "(4 parties, timeout 10), round trip 1. Every party and the label holder has the CPU "
             "use c of a machine drawn at random from the Google cluster trace, a new value every "
-            "exchange, and takes 1 / (1 - c) units per step. SGD; `rate` is the fixed learning rate "
-            "of Flex; Adaptive has A = rate times the steps of an idle machine, so that both keep "
-            "the same bound and differ in whether they use what room a busy machine leaves. The "
-            "paper's Figure 4 has no numbers to put here; its text says 70 to 130 time units sooner, "
-            "and up to 30 %."
+            "exchange, and takes 1 / (1 - c) units per step. SGD; `rate` is the fixed learning "
+            "rate of Flex; Adaptive has A = rate times the steps of an idle machine, so that both "
+            "keep the same bound and differ in whether they use what room a busy machine leaves. "
+            "The paper's Figure 4 has no numbers to put here; its text says 70 to 130 time units "
+            "sooner, and up to 30 %."
         ),
         jobs=[
             Job(
