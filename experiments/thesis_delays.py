@@ -89,7 +89,7 @@ def seconds(num_parties: int, method: str, delay: str, seed: int, rounds: int) -
 def measure(
     num_parties: int, method: str, delay: str, seed: int, fast: bool
 ) -> dict[str, float | None]:
-    rounds = 50 if fast else ROUNDS
+    rounds = 20 if fast else ROUNDS
     training, initial = seconds(num_parties, method, delay, seed, rounds)
     without, _ = seconds(num_parties, method, "none", seed, rounds)
     return {"seconds": training, "ratio": training / without, "initial_seconds": initial}
