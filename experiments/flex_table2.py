@@ -82,10 +82,10 @@ def experiment() -> Experiment:
             "paper's column is MOSEI, with LSTMs at two parties and BERT at the third: compare "
             "ratios, not sizes. Local momentum 0.9; the label holder has SGD. Learning rates, one "
             f"for two parties and the label holder and one for the third: of {sorted(GRID)} each, "
-            f"the pair with the fewest exchanges on seed {TUNING_SEED}. The paper's gain from mixed "
-            "optimizers does not show here: three like MLPs on like blocks give no party a reason "
-            "for another optimizer, and once each has its own learning rate the four differ by "
-            "less than their spread."
+            f"the pair with the fewest exchanges on seed {TUNING_SEED}. The paper's gain from "
+            "mixed optimizers does not show here: three like MLPs on like blocks give no party a "
+            "reason for another optimizer, and once each has its own learning rate the four "
+            "differ by less than their spread."
         ),
         jobs=[
             Job(
