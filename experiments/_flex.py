@@ -180,12 +180,11 @@ def measure(
     fast: bool,
     *,
     timeout: int | None = None,
-    tuned_at: int | None = None,
     grid: tuple[float, ...] = GRID,
 ) -> dict[str, float | None]:
-    """Time units to the target; timeouts are the task's own unless given."""
+    """Time units to the target; the timeout is the task's own unless given."""
     timeout = timeout or TASKS[parties].timeout
-    rate = grid[0] if fast else tuned_rate(parties, method, tuned_at or timeout, grid)
+    rate = grid[0] if fast else tuned_rate(parties, method, timeout, grid)
     most = 2 if fast else LENGTHS[method][0]
     # Training depends on the round trip in VAFL only.
     at = round_trip if method == "VAFL" else 10
