@@ -18,6 +18,7 @@ from torch import Tensor
 
 from colonnade import fit
 from colonnade.core.errors import ConfigError, StorageError
+from colonnade.files import write_atomically
 from colonnade.run.directory import party_directory
 from colonnade.run.result import Result
 from colonnade.run.storage import (
@@ -25,7 +26,6 @@ from colonnade.run.storage import (
     MemoryVault,
     read_json,
     read_state,
-    write_atomically,
     write_json,
     write_state,
 )

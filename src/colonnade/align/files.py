@@ -12,12 +12,9 @@ Every file is written wholly or not at all, and damage to it is found when it is
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +25,7 @@ import numpy as np
 
 from colonnade.align.group import CHUNK, POINT_BYTES, Bytes, Indices
 from colonnade.core.errors import DataError, StorageError
+from colonnade.files import write_atomically
 
 __all__ = [
     "TAG_BYTES",
@@ -285,7 +283,7 @@ class PointLists:
         content = {"run": run, "round": round_number, "sizes": dict(sizes)}
         if resume and self.unfinished() != content:
             raise StorageError(f"{directory}: the lists' lengths have changed; align anew")
-        _write_atomically(directory / "run.json", json.dumps(content).encode())
+        write_atomically(directory / "run.json", json.dumps(content).encode(), owner_only=True)
 
     def unfinished(self) -> dict[str, Any] | None:
         """Run, round and lengths of an alignment that was interrupted, if there is one."""
@@ -343,7 +341,7 @@ class PointLists:
 def _write(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
     held = io.BytesIO()
     np.savez(held, meta=np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8), **arrays)
-    _write_atomically(path, held.getvalue())
+    write_atomically(path, held.getvalue(), owner_only=True)
 
 
 def _read(path: Path, what: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -359,24 +357,3 @@ def _read(path: Path, what: str) -> tuple[dict[str, Any], dict[str, Any]]:
     except OSError as error:
         raise StorageError(f"{path}: can't be read: {error.strerror}") from error
     return meta, arrays
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    """Write a file, for its owner only, so that a crash leaves the old one or the new one."""
-    temporary: Path | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".writing")
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-        if isinstance(error, OSError):
-            raise StorageError(f"{path}: can't be written: {error.strerror}") from error
-        raise

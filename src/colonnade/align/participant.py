@@ -30,9 +30,8 @@ from colonnade.align.ids import PreparedIds
 from colonnade.align.sealing import as_array, as_tensor, make_seal, sortable
 from colonnade.align.terms import AlignPolicy, AlignSpec
 from colonnade.core.errors import ConfigError, DataError, ProtocolError
-from colonnade.core.fabric import RealClock
-from colonnade.core.party import Party
-from colonnade.core.verbs import collect_verbs, verb
+from colonnade.core.respondent import Respondent
+from colonnade.core.verbs import verb
 
 __all__ = ["MAX_PARTICIPANTS", "NUM_CHECKS", "AlignParty"]
 
@@ -45,11 +44,8 @@ NUM_CHECKS = 8
 _SECONDS_PER_DAY = 86_400
 
 
-class AlignParty(Party):
-    """A participant's half: its ids, its scalar and the order of its rows never leave it.
-
-    It has no model and none of the verbs that training has.
-    """
+class AlignParty(Respondent):
+    """A participant's half: its ids, its scalar and the order of its rows never leave it."""
 
     def __init__(
         self,
@@ -61,11 +57,8 @@ class AlignParty(Party):
         place: Place | None = None,
         today: Callable[[], int] | None = None,
     ) -> None:
-        # Not Party.__init__: there is no encoder here, and no optimizer could be without weights.
+        super().__init__(name=name)
         require_group()
-        self.name = name
-        self.clock = RealClock()
-        self.exchange = 0
         self.place: Place = place or MemoryPlace()
         self.alignment: PartyAlignment | None = None
         self._ids = ids
@@ -369,14 +362,6 @@ class AlignParty(Party):
         )
         text = f"alignment\0{self._spec.agreed}\0{content}\0".encode()
         return hmac.digest(self._salt, text + bits.astype("<i4").tobytes(), "sha256")
-
-
-# Training's verbs are not among them: an alignment has no model.
-AlignParty.verbs = {
-    name: item
-    for name, item in collect_verbs(AlignParty).items()
-    if item.function.__qualname__.startswith("AlignParty.")
-}
 
 
 class _Job:

@@ -12,6 +12,7 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from colonnade.core.errors import ConfigError
+from colonnade.files import write_atomically
 from colonnade.reproduce import (
     check_page,
     fill_page,
@@ -20,7 +21,6 @@ from colonnade.reproduce import (
     plot,
     run_experiment,
 )
-from colonnade.run.storage import write_atomically
 
 __all__ = ["reproduce"]
 

@@ -12,11 +12,11 @@ from rich.console import Console
 from colonnade.cli.progress import human_bytes, watching
 from colonnade.core.errors import ConfigError
 from colonnade.data.blocks import read_block
+from colonnade.files import write_atomically
 from colonnade.run.engine import reopen
 from colonnade.run.engine import train as train_run
 from colonnade.run.result import Result
 from colonnade.run.spec import read_spec
-from colonnade.run.storage import write_atomically
 
 __all__ = ["evaluate", "predict", "report", "train"]
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from colonnade.core.batches import BatchPlan
-from colonnade.core.errors import ColonnadeError, Diverged, ProtocolError, StorageError
-from colonnade.core.fabric import Clock, RealClock
+from colonnade.core.errors import Diverged, ProtocolError, StorageError
+from colonnade.core.fabric import Clock
 from colonnade.core.local_optimizers import LocalOptimizer
-from colonnade.core.messages import Batch, Call, Failure, Reply, isolated
+from colonnade.core.messages import Batch
 from colonnade.core.optimizers import OptimizerSpec, optimizer_state, restore_optimizer
+from colonnade.core.respondent import Respondent
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task
-from colonnade.core.verbs import Verb, collect_verbs, verb
+from colonnade.core.verbs import verb
 
 __all__ = ["Part", "Party", "Replica", "Vault"]
 
@@ -58,18 +59,12 @@ class Vault(Protocol):
         """Read the state under a tag."""
 
 
-class Party:
+class Party(Respondent):
     """The silo's half of a method; subclasses add the method's verbs.
 
     The base has what every method needs: embeddings for prediction, and keeping and restoring
     its own state. ``encode`` and ``step`` are for the verbs of subclasses.
     """
-
-    verbs: ClassVar[Mapping[str, Verb]] = {}
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls.verbs = collect_verbs(cls)
 
     def __init__(
         self,
@@ -85,14 +80,12 @@ class Party:
         vault: Vault | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.name = name
+        super().__init__(name=name, clock=clock)
         self.parts = dict(parts)
         self.model = nn.ModuleDict({"encoder": encoder, **(modules or {})})
         self.encoder = encoder
         self._parameters = list(self.model.parameters())
         self.optimizer = optimizer.build(self._parameters)
-        self.clock: Clock = clock or RealClock()
-        self.exchange = 0
         self.num_local_steps = 0
         # What a method remembers between exchanges; tensors and plain values only.
         self.memory: dict[str, Any] = {}
@@ -240,26 +233,6 @@ class Party:
             for name, buffer in self.model.named_buffers():
                 buffer.data.copy_(buffers[name])
 
-    def execute(self, call: Call) -> Reply:
-        """Run one call of the closed set of verbs; a failure is an answer too."""
-        known = self.verbs.get(call.verb)
-        try:
-            if known is None:
-                raise ProtocolError(
-                    f"unknown verb '{call.verb}'; party '{self.name}' has {sorted(self.verbs)}"
-                )
-            self.exchange = call.exchange
-            known.check(call.arguments)
-            value = isolated(known.function(self, *call.arguments))
-        except ColonnadeError as error:
-            failure = Failure(type(error).__name__, str(error), error)
-            return Reply(call.id, call.party, call.exchange, failure=failure)
-        except Exception as error:
-            # Another library's message may quote data; only its type may leave the party.
-            failure = Failure(type(error).__name__, f"in verb '{call.verb}'; see its log", error)
-            return Reply(call.id, call.party, call.exchange, failure=failure)
-        return Reply(call.id, call.party, call.exchange, value)
-
     def _own_vault(self) -> Vault:
         if self._vault is None:
             raise StorageError(f"party '{self.name}' has no place to keep checkpoints")
@@ -274,6 +247,3 @@ class Party:
         with drawing_from(derive_seed(self._seed, "encode", number)):
             embedding = self.encoder(rows)
         return embedding
-
-
-Party.verbs = collect_verbs(Party)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from colonnade.core.fabric import Fabric
-from colonnade.core.party import Party
+from colonnade.core.respondent import Respondent
 from colonnade.fabrics.durations import Constant, Duration
 from colonnade.fabrics.local import InProcess
 from colonnade.fabrics.simulated import Profile, Simulated
@@ -19,7 +19,9 @@ class FabricSpec(ABC):
     """A fabric's settings."""
 
     @abstractmethod
-    def build(self, parties: Mapping[str, Party], *, local: frozenset[str], seed: int) -> Fabric:
+    def build(
+        self, parties: Mapping[str, Respondent], *, local: frozenset[str], seed: int
+    ) -> Fabric:
         """Make the fabric; ``local`` names the label holder's own block, if it has one."""
 
 
@@ -27,7 +29,9 @@ class FabricSpec(ABC):
 class InProcessSpec(FabricSpec):
     """Everything in this process, one call after the other."""
 
-    def build(self, parties: Mapping[str, Party], *, local: frozenset[str], seed: int) -> Fabric:
+    def build(
+        self, parties: Mapping[str, Respondent], *, local: frozenset[str], seed: int
+    ) -> Fabric:
         """Make the fabric."""
         return InProcess(parties, local=local)
 
@@ -43,7 +47,9 @@ class SimulatedSpec(FabricSpec):
     party: Mapping[str, Profile] = field(default_factory=dict)
     fuse: Duration = field(default_factory=Constant)
 
-    def build(self, parties: Mapping[str, Party], *, local: frozenset[str], seed: int) -> Fabric:
+    def build(
+        self, parties: Mapping[str, Respondent], *, local: frozenset[str], seed: int
+    ) -> Fabric:
         """Make the fabric."""
         return Simulated(
             parties,

@@ -20,7 +20,7 @@ from colonnade.core.messages import (
     pack_reply,
     unpack_reply,
 )
-from colonnade.core.party import Party
+from colonnade.core.respondent import Respondent
 
 __all__ = ["InProcess", "LocalFabric", "isolated_call"]
 
@@ -40,7 +40,7 @@ class LocalFabric(Fabric):
     """Parties in this process, reached through their verbs only."""
 
     def __init__(
-        self, parties: Mapping[str, Party], *, local: frozenset[str] = frozenset()
+        self, parties: Mapping[str, Respondent], *, local: frozenset[str] = frozenset()
     ) -> None:
         super().__init__(tuple(parties), local=local)
         self.parties = {name: parties[name] for name in self.names}
@@ -77,7 +77,7 @@ class InProcess(LocalFabric):
     """
 
     def __init__(
-        self, parties: Mapping[str, Party], *, local: frozenset[str] = frozenset()
+        self, parties: Mapping[str, Respondent], *, local: frozenset[str] = frozenset()
     ) -> None:
         super().__init__(parties, local=local)
         self._clock = RealClock()

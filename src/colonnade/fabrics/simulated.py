@@ -21,7 +21,7 @@ from typing import Any
 from colonnade.core.errors import ConfigError, Deadlock
 from colonnade.core.fabric import TICKS_PER_SECOND, UNBOUNDED, Clock
 from colonnade.core.messages import Call, Reply, num_payload_bytes, pack_reply, unpack_reply
-from colonnade.core.party import Party
+from colonnade.core.respondent import Respondent
 from colonnade.core.seeds import derive_seed
 from colonnade.fabrics.durations import Constant, Duration, Shares, Stopwatch, Utilization
 from colonnade.fabrics.local import LocalFabric, isolated_call, num_bytes_of
@@ -160,7 +160,7 @@ class Simulated(LocalFabric):
 
     def __init__(
         self,
-        parties: Mapping[str, Party],
+        parties: Mapping[str, Respondent],
         *,
         profiles: Mapping[str, Profile] | None = None,
         default: Profile | None = None,

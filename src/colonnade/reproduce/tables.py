@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.core.errors import ConfigError
-from colonnade.run.storage import write_atomically
+from colonnade.files import write_atomically
 
 __all__ = ["check_page", "fill_page", "markdown_table", "plot"]
 

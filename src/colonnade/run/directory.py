@@ -31,10 +31,10 @@ from colonnade.core.party import Party
 from colonnade.core.task import Task
 from colonnade.data.prepare import Preparation
 from colonnade.fabrics.local import LocalFabric
+from colonnade.files import TEMPORARY
 from colonnade.run.assembly import Blueprint
 from colonnade.run.spec import parse_spec, plain_spec
 from colonnade.run.storage import (
-    TEMPORARY,
     DirectoryVault,
     finite,
     read_json,
@@ -170,7 +170,8 @@ def local_parties(federation: Federation) -> Mapping[str, Party]:
     """The parties themselves; only of a federation that is in this process."""
     if not isinstance(federation.fabric, LocalFabric):
         raise StorageError("the parties are elsewhere; each saves its own model")
-    return federation.fabric.parties
+    parties = federation.fabric.parties
+    return {name: party for name, party in parties.items() if isinstance(party, Party)}
 
 
 def _fetch_weights(root: Path, federation: Federation, tag: str) -> None:

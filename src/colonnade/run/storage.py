@@ -1,12 +1,9 @@
-"""Files that are there wholly or not at all, and states in them."""
+"""States of participants, and JSON, in files."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
-import uuid
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,54 +13,21 @@ from safetensors.torch import save
 from torch import Tensor
 
 from colonnade.core.errors import StorageError
+from colonnade.files import write_atomically
 
 __all__ = [
-    "TEMPORARY",
     "DirectoryVault",
     "MemoryVault",
     "finite",
     "read_json",
     "read_state",
-    "write_atomically",
     "write_json",
     "write_state",
 ]
 
-TEMPORARY = ".writing"
-
 _TENSOR = "$tensor"
 _TABLE = "$table"
 _SUFFIX = ".safetensors"
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a crash leaves the old one or the new one, never a part."""
-    temporary: Path | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_directory(path.parent)
-    except BaseException as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-        if isinstance(error, OSError):
-            raise StorageError(f"{path}: can't be written: {error.strerror}") from error
-        raise
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the new name itself outlast a power cut."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,0 +1,49 @@
+"""Files that are there wholly or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from pathlib import Path
+
+from colonnade.core.errors import StorageError
+
+__all__ = ["TEMPORARY", "write_atomically"]
+
+TEMPORARY = ".writing"
+
+
+def write_atomically(path: Path, content: bytes, *, owner_only: bool = False) -> None:
+    """Write a file so that a crash leaves the old one or the new one, never a part.
+
+    With ``owner_only`` nobody else on the machine may read it.
+    """
+    temporary: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
+        mode = 0o600 if owner_only else 0o666
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_directory(path.parent)
+    except BaseException as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+        if isinstance(error, OSError):
+            raise StorageError(f"{path}: can't be written: {error.strerror}") from error
+        raise
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the new name itself outlast a power cut."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
