@@ -1,0 +1,21 @@
+"""Who somebody is on the network: a name, a certificate, its key, and the authority behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["Identity"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """One side's identity for mutual TLS; every field but the name is PEM.
+
+    ``authority`` is the certificate of the federation's authority; the key never leaves its
+    owner, and is kept out of the representation so that it can't end up in a log.
+    """
+
+    name: str
+    authority: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
