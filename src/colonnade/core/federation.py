@@ -133,16 +133,25 @@ class Federation:
         """Raw outputs for every sample of a part, in the part's order."""
         return self.fabric.run(self._outputs(part, plan))
 
+    def outputs_each(self, part: str, plan: BatchPlan) -> dict[str, Tensor]:
+        """The same of every party's own model, by party; none where there is but one model."""
+        return self.fabric.run(self._outputs_each(part, plan))
+
     async def _outputs(self, part: str, plan: BatchPlan) -> Tensor:
         parties = Parties(self.fabric.aside(), self.patience)
-        numbers = range(plan.num_batches)
         rows = [
             await self.method.predict(self.holder, parties, Batch(part, number))
-            for number in numbers
+            for number in range(plan.num_batches)
         ]
-        # The training part's batches are shuffled; its labels are not.
-        order = torch.cat([plan.positions(number) for number in numbers])
-        return torch.cat(rows)[order.argsort()]
+        return _in_order(rows, plan)
+
+    async def _outputs_each(self, part: str, plan: BatchPlan) -> dict[str, Tensor]:
+        parties = Parties(self.fabric.aside(), self.patience)
+        rows = [
+            await self.method.predict_each(self.holder, parties, Batch(part, number))
+            for number in range(plan.num_batches)
+        ]
+        return {name: _in_order([row[name] for row in rows], plan) for name in rows[0]}
 
     def evaluate(self, part: str) -> dict[str, float]:
         """Loss and every metric of the task on one part."""
@@ -152,6 +161,18 @@ class Federation:
             raise self.fabric.run(self._diverged(part))
         loss = self.holder.task.loss(outputs, labels.targets).item()
         return {"loss": loss, **self.holder.task.measure(outputs, labels.values)}
+
+    def evaluate_each(self, part: str) -> dict[str, dict[str, float]]:
+        """Loss and metrics of every party's own model on one part; none where there is but one."""
+        labels, task = self.holder.parts[part], self.holder.task
+        found = self.outputs_each(part, labels.plan)
+        return {
+            name: {
+                "loss": task.loss(outputs, labels.targets).item(),
+                **task.measure(outputs, labels.values),
+            }
+            for name, outputs in found.items()
+        }
 
     async def _diverged(self, part: str) -> Diverged:
         """Whose numbers are no longer finite: a party's embeddings, or else the fusion model's."""
@@ -181,3 +202,9 @@ class Federation:
         self.parties.restore(state["parties"])
         self.fabric.restore(state["fabric"])
         self.fabric.meter.restore(state["meter"])
+
+
+def _in_order(rows: list[Tensor], plan: BatchPlan) -> Tensor:
+    """Batches put together in the part's order: training is shuffled, its labels are not."""
+    order = torch.cat([plan.positions(number) for number in range(plan.num_batches)])
+    return torch.cat(rows)[order.argsort()]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
@@ -41,6 +41,8 @@ class Method(ABC):
     party: ClassVar[type[Party]]
     # Brings all columns to one place: a baseline that no federation can have.
     pools_blocks: ClassVar[bool] = False
+    # Every party has a decision network of its own, its head, beside its encoder.
+    has_heads: ClassVar[bool] = False
 
     @property
     def shares_labels(self) -> bool:
@@ -57,6 +59,19 @@ class Method(ABC):
     async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
         """Raw outputs for a batch; by default the fusion of every party's embedding."""
         return holder.infer(await parties.ask("infer", batch))
+
+    async def predict_each(
+        self, holder: LabelHolder, parties: Parties, batch: Batch
+    ) -> Mapping[str, Tensor]:
+        """Raw outputs of each party's own model, by party; none where there is but one model."""
+        return {}
+
+    def own_fusion(self, embedding_sizes: Mapping[str, int]) -> nn.Module | None:
+        """The label holder's fusion where the method leaves no choice; else the settings' one.
+
+        Raises ConfigError for sizes of embeddings that the method can't bring together.
+        """
+        return None
 
     def participants(self, names: tuple[str, ...], label_holder: str) -> tuple[str, ...]:
         """Which parties take part; all unless a method says otherwise."""

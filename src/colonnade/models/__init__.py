@@ -9,6 +9,7 @@
 from colonnade.models.categorical import CategoricalEmbedding, embedded_width, embedding_dim_for
 from colonnade.models.custom import CustomSpec
 from colonnade.models.fusion import ConcatFusion, LinearFusionSpec, MeanFusion, MLPFusionSpec
+from colonnade.models.head import HeadSpec
 from colonnade.models.images import CNNSpec, LeNetSpec
 from colonnade.models.mlp import Activation, LinearSpec, MLPSpec
 from colonnade.models.registry import (
@@ -34,6 +35,7 @@ __all__ = [
     "CustomSpec",
     "EncoderSpec",
     "FusionSpec",
+    "HeadSpec",
     "LSTMSpec",
     "LeNetSpec",
     "LinearFusionSpec",

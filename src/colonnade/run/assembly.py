@@ -124,6 +124,7 @@ class Blueprint:
                 parts=parts,
                 seed=spec.seed,
                 deterministic=is_deterministic(encoder),
+                modules=self._heads(name),
                 replica=self._replica(holder) if spec.method.shares_labels else None,
                 vault=make_vault(name) if make_vault else None,
             )
@@ -143,7 +144,10 @@ class Blueprint:
         dtype = getattr(torch, spec.dtype)
         sizes = {name: self._encoder_spec(name).embedding for name in self.participants}
         with drawing_from(derive_seed(spec.seed, "init", "fusion")):
-            fusion = spec.label_holder.fusion.build(sizes, self.task.num_outputs).to(dtype)
+            fusion = spec.method.own_fusion(sizes)
+            if fusion is None:
+                fusion = spec.label_holder.fusion.build(sizes, self.task.num_outputs)
+            fusion = fusion.to(dtype)
         return LabelHolder(
             name=self.label_holder,
             task=self.task,
@@ -191,6 +195,15 @@ class Blueprint:
             return CategoricalEmbedding(inner, numeric, cardinalities).to(dtype)
         except ConfigError as error:
             raise ConfigError(f"party.{name}.encoder: {error}") from error
+
+    def _heads(self, name: str) -> dict[str, nn.Module]:
+        """A party's decision network, where the method gives it one."""
+        if not self.spec.method.has_heads:
+            return {}
+        size = self._encoder_spec(name).embedding
+        with drawing_from(derive_seed(self.spec.seed, "init", "head", name)):
+            head = self.spec.head_of(name).build(size, self.task.num_outputs)
+        return {"head": head.to(getattr(torch, self.spec.dtype))}
 
     def _encoder_spec(self, name: str) -> EncoderSpec:
         if self.spec.method.pools_blocks:

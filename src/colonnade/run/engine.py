@@ -137,7 +137,9 @@ def _train(
         records.end_with(federation, loop.best_exchange)
     held_out = [part for part in ("validation", "test") if part in data.labels]
     quality = {part: federation.evaluate(part) for part in held_out}
-    summary = summarize(blueprint, federation, loop, quality, time.monotonic() - began)
+    by_party = {part: federation.evaluate_each(part) for part in held_out}
+    seconds = time.monotonic() - began
+    summary = summarize(blueprint, federation, loop, quality, seconds, by_party)
     records.summarize(summary)
     records.log(f"stopped by {loop.stopped_by} after exchange {loop.exchange}")
     return Result(blueprint=blueprint, federation=federation, summary=summary)

@@ -23,7 +23,15 @@ from colonnade.fabrics.durations import DURATIONS, Duration
 from colonnade.fabrics.sleeps import SLEEPS, Sleep
 from colonnade.methods import METHODS
 from colonnade.methods.splitnn import SplitNN
-from colonnade.models import ENCODERS, FUSIONS, EncoderSpec, FusionSpec, MLPFusionSpec, MLPSpec
+from colonnade.models import (
+    ENCODERS,
+    FUSIONS,
+    EncoderSpec,
+    FusionSpec,
+    HeadSpec,
+    MLPFusionSpec,
+    MLPSpec,
+)
 
 __all__ = [
     "CHOICES",
@@ -87,6 +95,7 @@ class PartySpec:
     columns: tuple[str, ...] | None = None
     prepare: PrepareSpec | None = None
     encoder: EncoderSpec | None = None
+    head: HeadSpec | None = None
     optimizer: OptimizerSpec | None = None
 
 
@@ -96,6 +105,8 @@ class DefaultsSpec:
 
     prepare: PrepareSpec = field(default_factory=PrepareSpec)
     encoder: EncoderSpec = field(default_factory=MLPSpec)
+    # For methods whose parties decide by themselves.
+    head: HeadSpec = field(default_factory=HeadSpec)
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
 
 
@@ -144,6 +155,11 @@ class RunSpec:
         """A party's network."""
         own = self.party.get(party, _NOTHING_OWN).encoder
         return self.defaults.encoder if own is None else own
+
+    def head_of(self, party: str) -> HeadSpec:
+        """A party's decision network, where the method gives it one."""
+        own = self.party.get(party, _NOTHING_OWN).head
+        return self.defaults.head if own is None else own
 
     def optimizer_of(self, party: str) -> OptimizerSpec:
         """A party's optimizer."""

@@ -77,6 +77,7 @@ def summarize(
     loop: LoopState,
     quality: Mapping[str, Mapping[str, float]],
     seconds: float,
+    quality_by_party: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
 ) -> dict[str, Any]:
     """How a run ended: what it reached and what that cost."""
     spec = blueprint.spec
@@ -89,6 +90,12 @@ def summarize(
         "task": blueprint.task.kind,
         "quality_name": blueprint.task.quality_name,
         "quality": {part: dict(metrics) for part, metrics in quality.items()},
+        # Of every party's own model, where the method gives each one.
+        "quality_by_party": {
+            part: {name: dict(metrics) for name, metrics in found.items()}
+            for part, found in (quality_by_party or {}).items()
+            if found
+        },
         "stopped_by": loop.stopped_by,
         "exchanges": loop.exchange,
         "best_exchange": loop.best_exchange,
