@@ -333,7 +333,14 @@ class TestBeforeTheStart:
         assert heads[names[0]] == [(3, 32), (3,), (4, 3), (4,), (3, 4), (3,)]
         assert heads[names[1]] == [(7, 32), (7,), (3, 7), (3,)]
 
+        blocks = load_dataset("wine").blocks
         again = Result.load(tmp_path / "run")
+        for name in names:
+            ours, kept = (item.outputs(blocks, model=name) for item in (result, again))
+            assert ours.equals(kept)
+            assert ours.equals(result.outputs(blocks)) == (name == holder)
+        with pytest.raises(ConfigError, match=r"'nobody' has none of its own; there are those of"):
+            result.predict(blocks, model="nobody")
         assert_bitwise_equal(weights(again._federation), weights(result._federation))
         for name in names:
             files = [*(tmp_path / "run" / "parties" / name).glob("*.safetensors")]
@@ -342,6 +349,8 @@ class TestBeforeTheStart:
     def test_other_methods_have_no_heads(self) -> None:
         result = train_run(parse_spec({"data": {"dataset": "wine"}, "stop": {"exchanges": 1}}))
         assert result.summary["quality_by_party"] == {}
+        with pytest.raises(ConfigError, match="'splitnn' gives one for all"):
+            result.predict_proba(load_dataset("wine").blocks, model=wine_parties()[0])
         for party in result._federation.fabric.parties.values():
             assert list(party.model) == ["encoder"]
 
