@@ -62,8 +62,8 @@ class OptimizerSpec:
             options.setdefault("fused", True)
         # torch refuses an empty list, but not a group with nothing in it: a label holder without a
         # fusion model of its own has no parameters.
-        groups = list(parameters) or [{"params": []}]
-        return OPTIMIZERS[self.name](groups, lr=self.lr, **options)  # type: ignore[call-arg, arg-type]
+        groups: list[Any] = list(parameters) or [{"params": []}]
+        return OPTIMIZERS[self.name](groups, lr=self.lr, **options)  # type: ignore[call-arg]
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
