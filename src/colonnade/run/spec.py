@@ -17,13 +17,22 @@ from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.parties import Patience
 from colonnade.core.task import TaskKind
 from colonnade.data.prepare import PrepareSpec
+from colonnade.data.presence import DRAWINGS, Drawing, PresenceSpec
 from colonnade.data.splits import SplitSpec
 from colonnade.fabrics import FABRICS, FabricSpec, InProcessSpec
 from colonnade.fabrics.durations import DURATIONS, Duration
 from colonnade.fabrics.sleeps import SLEEPS, Sleep
 from colonnade.methods import METHODS
 from colonnade.methods.splitnn import SplitNN
-from colonnade.models import ENCODERS, FUSIONS, EncoderSpec, FusionSpec, MLPFusionSpec, MLPSpec
+from colonnade.models import (
+    ENCODERS,
+    FUSIONS,
+    EncoderSpec,
+    FusionSpec,
+    HeadSpec,
+    MLPFusionSpec,
+    MLPSpec,
+)
 
 __all__ = [
     "CHOICES",
@@ -45,6 +54,7 @@ CHOICES: Mapping[type, Choice] = {
     FusionSpec: Choice(tag="kind", options=FUSIONS),
     Duration: DURATIONS,
     Sleep: SLEEPS,
+    Drawing: DRAWINGS,
 }
 
 
@@ -56,6 +66,9 @@ class DataSpec:
     num_parties: int | None = None
     split: SplitSpec = field(default_factory=SplitSpec)
     batch_size: int = 64
+    presence: PresenceSpec = field(default_factory=PresenceSpec)
+    # What a method that needs every block does with samples that lack one.
+    incomplete: Literal["refuse", "drop"] = "refuse"
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -87,6 +100,7 @@ class PartySpec:
     columns: tuple[str, ...] | None = None
     prepare: PrepareSpec | None = None
     encoder: EncoderSpec | None = None
+    head: HeadSpec | None = None
     optimizer: OptimizerSpec | None = None
 
 
@@ -96,6 +110,7 @@ class DefaultsSpec:
 
     prepare: PrepareSpec = field(default_factory=PrepareSpec)
     encoder: EncoderSpec = field(default_factory=MLPSpec)
+    head: HeadSpec = field(default_factory=HeadSpec)
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
 
 
@@ -144,6 +159,11 @@ class RunSpec:
         """A party's network."""
         own = self.party.get(party, _NOTHING_OWN).encoder
         return self.defaults.encoder if own is None else own
+
+    def head_of(self, party: str) -> HeadSpec:
+        """A party's network from an embedding to the outputs, for methods that give it one."""
+        own = self.party.get(party, _NOTHING_OWN).head
+        return self.defaults.head if own is None else own
 
     def optimizer_of(self, party: str) -> OptimizerSpec:
         """A party's optimizer."""
