@@ -125,8 +125,13 @@ def percent(summary: Mapping[str, Any]) -> float:
 
 def percent_of(summary: Mapping[str, Any], parties: Sequence[str]) -> float:
     """The mean over these parties' own models, on the test part."""
-    found = summary["quality_by_party"]["test"]
-    return 100.0 * float(np.mean([found[name]["accuracy"] for name in parties]))
+    found = summary["quality"]["test"]
+    return 100.0 * float(np.mean([found[f"accuracy@{name}"] for name in parties]))
+
+
+def has_own_models(summary: Mapping[str, Any]) -> bool:
+    """Whether every party has a model of its own."""
+    return f"accuracy@{ACTIVE}" in summary["quality"]["test"]
 
 
 def homogeneous(
@@ -134,7 +139,7 @@ def homogeneous(
 ) -> dict[str, float | None]:
     """Everybody has this network; of four EASTER models, the mean."""
     summary = run(setting, method, (network,) * len(PARTIES), seed, fast)
-    if not summary["quality_by_party"]:
+    if not has_own_models(summary):
         return {"accuracy": percent(summary)}
     return {"accuracy": percent_of(summary, PARTIES), "active": percent(summary)}
 
@@ -150,7 +155,7 @@ def heterogeneous(
     """Everybody has another one; of EASTER, the mean of the models with this one."""
     drawn = drawn_networks(networks, seed)
     summary = run(setting, method, drawn, seed, fast)
-    if not summary["quality_by_party"]:
+    if not has_own_models(summary):
         return {"accuracy": percent(summary)}
     own = [name for name, item in zip(PARTIES, drawn, strict=True) if item == network]
     return {"accuracy": percent_of(summary, own), "active": percent(summary)}

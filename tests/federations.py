@@ -29,7 +29,7 @@ from colonnade.fabrics.durations import Duration
 from colonnade.fabrics.local import InProcess
 from colonnade.fabrics.simulated import Profile, Simulated
 from colonnade.methods.splitnn import SplitNN
-from colonnade.models import Combine, HeadSpec, MLPFusionSpec, MLPSpec, is_deterministic
+from colonnade.models import Combine, HeadSpec, MLPFusionSpec, MLPSpec, NoFusion, is_deterministic
 
 EncoderFactory = Callable[[int], nn.Module]
 
@@ -176,9 +176,11 @@ def make_federation(
         )
     sizes = {name: _embedding_size(party) for name, party in parties.items()}
     spec = MLPFusionSpec(combine=combine, hidden=fusion_hidden, dropout=fusion_dropout)
-    fusion = method.own_fusion(sizes) or seeded_module(
-        lambda: spec.build(sizes, task.num_outputs), dtype, seed, "weights", "fusion"
-    )
+    fusion: nn.Module = NoFusion().to(dtype)
+    if method.has_fusion:
+        fusion = seeded_module(
+            lambda: spec.build(sizes, task.num_outputs), dtype, seed, "weights", "fusion"
+        )
     local = frozenset({holder_name}) & parties.keys()
     carrier: Fabric
     if fabric == "in_process":
@@ -256,9 +258,11 @@ def train(federation: Federation, exchanges: int, state: LoopState | None = None
 def weights(federation: Federation) -> dict[str, Tensor]:
     """Every weight and running statistic of every participant, copied."""
     models = {name: party.model for name, party in federation.fabric.parties.items()}
+    if federation.method.has_fusion:
+        models["fusion"] = federation.holder.fusion
     return {
         f"{owner}.{key}": value.detach().clone()
-        for owner, model in {**models, "fusion": federation.holder.fusion}.items()
+        for owner, model in models.items()
         for key, value in model.state_dict().items()
     }
 

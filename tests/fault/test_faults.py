@@ -106,7 +106,7 @@ def advance(federation: Federation, stop: int, state: LoopState) -> list[Event]:
 
 def learners(name: str, *parties: str) -> set[str]:
     """Those parties, and the fusion where the method has one that learns."""
-    return {*parties} | ({"fusion"} if METHODS[name]().own_fusion({}) is None else set())
+    return {*parties} | ({"fusion"} if METHODS[name].has_fusion else set())
 
 
 def moved(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> set[str]:

@@ -273,11 +273,14 @@ class TestPredictions:
         )
         assert list(found) == NAMES
         for name in NAMES:
-            torch.testing.assert_close(found[name], plain.heads[name](mean), atol=1e-10, rtol=0.0)
-        assert torch.equal(federation.outputs("validation", plan), found["holder"])
-        each = federation.evaluate_each("validation")
-        assert list(each) == NAMES
-        assert each["holder"] == federation.evaluate("validation")
+            positions, outputs = found[name]
+            assert torch.equal(positions, torch.arange(10))
+            torch.testing.assert_close(outputs, plain.heads[name](mean), atol=1e-10, rtol=0.0)
+        assert torch.equal(federation.outputs("validation", plan), found["holder"].outputs)
+        measured = federation.evaluate("validation")
+        assert measured["accuracy@holder"] == measured["accuracy"]
+        each = [measured[f"accuracy@{name}"] for name in NAMES]
+        assert measured["mean_accuracy"] == pytest.approx(sum(each) / 4)
 
     def test_label_holder_without_a_block_takes_the_mean_of_all(self) -> None:
         federation = build(Easter(), names=["bank", "shop"], num_validation=10)
@@ -285,13 +288,14 @@ class TestPredictions:
         plan = federation.holder.parts["validation"].plan
         found = federation.outputs_each("validation", plan)
         torch.testing.assert_close(
-            federation.outputs("validation", plan), (found["bank"] + found["shop"]) / 2
+            federation.outputs("validation", plan),
+            (found["bank"].outputs + found["shop"].outputs) / 2,
         )
 
-    def test_one_model_has_no_quality_by_party(self) -> None:
+    def test_one_model_has_no_quality_of_single_parties(self) -> None:
         for federation in (build(AggVFL(), num_validation=10), build(Alone(), num_validation=10)):
             train(federation, 2)
-            assert federation.evaluate_each("validation") == {}
+            assert not [key for key in federation.evaluate("validation") if "@" in key]
 
 
 class TestBeforeTheStart:
@@ -322,10 +326,10 @@ class TestBeforeTheStart:
             "stop": {"epochs": 2},
         }
         result = train_run(parse_spec(settings), directory=tmp_path / "run")
-        quality = result.summary["quality_by_party"]["test"]
-        assert list(quality) == names
+        quality = result.summary["quality"]["test"]
         holder = result.summary["label_holder"]
-        assert quality[holder] == result.summary["quality"]["test"]
+        assert {f"accuracy@{name}" for name in names} <= quality.keys()
+        assert quality[f"accuracy@{holder}"] == quality["accuracy"]
         heads = {
             name: [tuple(item.shape) for item in party.model["head"].parameters()]
             for name, party in result._federation.fabric.parties.items()
@@ -348,7 +352,6 @@ class TestBeforeTheStart:
 
     def test_other_methods_have_no_heads(self) -> None:
         result = train_run(parse_spec({"data": {"dataset": "wine"}, "stop": {"exchanges": 1}}))
-        assert result.summary["quality_by_party"] == {}
         with pytest.raises(ConfigError, match="'splitnn' gives one for all"):
             result.predict_proba(load_dataset("wine").blocks, model=wine_parties()[0])
         for party in result._federation.fabric.parties.values():

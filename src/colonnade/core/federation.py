@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from colonnade.core.batches import BatchPlan
+from colonnade.core.each import Predicted, measure_each
 from colonnade.core.errors import ConfigError, Diverged
 from colonnade.core.fabric import Fabric
 from colonnade.core.label_holder import LabelHolder
@@ -133,25 +134,33 @@ class Federation:
         """Raw outputs for every sample of a part, in the part's order."""
         return self.fabric.run(self._outputs(part, plan))
 
-    def outputs_each(self, part: str, plan: BatchPlan) -> dict[str, Tensor]:
-        """The same of every party's own model, by party; none where there is but one model."""
-        return self.fabric.run(self._outputs_each(part, plan))
-
     async def _outputs(self, part: str, plan: BatchPlan) -> Tensor:
         parties = Parties(self.fabric.aside(), self.patience)
+        numbers = range(plan.num_batches)
         rows = [
             await self.method.predict(self.holder, parties, Batch(part, number))
-            for number in range(plan.num_batches)
+            for number in numbers
         ]
-        return _in_order(rows, plan)
+        # The training part's batches are shuffled; its labels are not.
+        order = torch.cat([plan.positions(number) for number in numbers])
+        return torch.cat(rows)[order.argsort()]
 
-    async def _outputs_each(self, part: str, plan: BatchPlan) -> dict[str, Tensor]:
+    def outputs_each(self, part: str, plan: BatchPlan) -> dict[str, Predicted]:
+        """Raw outputs of every party with a predictor of its own, for the samples that it has."""
+        return self.fabric.run(self._outputs_each(part, plan))
+
+    async def _outputs_each(self, part: str, plan: BatchPlan) -> dict[str, Predicted]:
         parties = Parties(self.fabric.aside(), self.patience)
-        rows = [
-            await self.method.predict_each(self.holder, parties, Batch(part, number))
-            for number in range(plan.num_batches)
-        ]
-        return {name: _in_order([row[name] for row in rows], plan) for name in rows[0]}
+        found: dict[str, list[Predicted]] = {}
+        for number in range(plan.num_batches):
+            positions = plan.positions(number)
+            answers = await self.method.predict_each(self.holder, parties, Batch(part, number))
+            for name, outputs in answers.items():
+                found.setdefault(name, []).append(Predicted(positions, outputs))
+        return {
+            name: Predicted(*(torch.cat(item) for item in zip(*found[name], strict=True)))
+            for name in sorted(found)
+        }
 
     def evaluate(self, part: str) -> dict[str, float]:
         """Loss and every metric of the task on one part."""
@@ -159,20 +168,13 @@ class Federation:
         outputs = self.outputs(part, labels.plan)
         if not torch.isfinite(outputs).all():
             raise self.fabric.run(self._diverged(part))
-        loss = self.holder.task.loss(outputs, labels.targets).item()
-        return {"loss": loss, **self.holder.task.measure(outputs, labels.values)}
-
-    def evaluate_each(self, part: str) -> dict[str, dict[str, float]]:
-        """Loss and metrics of every party's own model on one part; none where there is but one."""
-        labels, task = self.holder.parts[part], self.holder.task
-        found = self.outputs_each(part, labels.plan)
-        return {
-            name: {
-                "loss": task.loss(outputs, labels.targets).item(),
-                **task.measure(outputs, labels.values),
-            }
-            for name, outputs in found.items()
+        task = self.holder.task
+        measured = {
+            "loss": task.loss(outputs, labels.targets).item(),
+            **task.measure(outputs, labels.values),
         }
+        each = self.outputs_each(part, labels.plan)
+        return {**measured, **measure_each(task, each, labels.values)} if each else measured
 
     async def _diverged(self, part: str) -> Diverged:
         """Whose numbers are no longer finite: a party's embeddings, or else the fusion model's."""
@@ -202,9 +204,3 @@ class Federation:
         self.parties.restore(state["parties"])
         self.fabric.restore(state["fabric"])
         self.fabric.meter.restore(state["meter"])
-
-
-def _in_order(rows: list[Tensor], plan: BatchPlan) -> Tensor:
-    """Batches put together in the part's order: training is shuffled, its labels are not."""
-    order = torch.cat([plan.positions(number) for number in range(plan.num_batches)])
-    return torch.cat(rows)[order.argsort()]

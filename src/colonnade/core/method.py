@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
@@ -39,10 +39,14 @@ class Method(ABC):
 
     info: ClassVar[MethodInfo]
     party: ClassVar[type[Party]]
+    # Every party has a network of its own from an embedding to the outputs, its module "head".
+    has_heads: ClassVar[bool] = False
+    # The label holder has a network of its own over the embeddings.
+    has_fusion: ClassVar[bool] = True
+    # Embeddings of different parties are added up or averaged, so they need one width.
+    adds_embeddings: ClassVar[bool] = False
     # Brings all columns to one place: a baseline that no federation can have.
     pools_blocks: ClassVar[bool] = False
-    # Every party has a decision network of its own, its head, beside its encoder.
-    has_heads: ClassVar[bool] = False
 
     @property
     def shares_labels(self) -> bool:
@@ -63,15 +67,11 @@ class Method(ABC):
     async def predict_each(
         self, holder: LabelHolder, parties: Parties, batch: Batch
     ) -> Mapping[str, Tensor]:
-        """Raw outputs of each party's own model, by party; none where there is but one model."""
-        return {}
+        """Raw outputs for a batch of every party that has a predictor of its own and the samples.
 
-    def own_fusion(self, embedding_sizes: Mapping[str, int]) -> nn.Module | None:
-        """The label holder's fusion where the method leaves no choice; else the settings' one.
-
-        Raises ConfigError for sizes of embeddings that the method can't bring together.
+        None unless a method gives the parties predictors.
         """
-        return None
+        return {}
 
     def participants(self, names: tuple[str, ...], label_holder: str) -> tuple[str, ...]:
         """Which parties take part; all unless a method says otherwise."""

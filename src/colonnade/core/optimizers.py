@@ -60,10 +60,7 @@ class OptimizerSpec:
         options: dict[str, Any] = dict(self.options)
         if self.name in _FUSED:
             options.setdefault("fused", True)
-        # torch refuses an empty list, but not a group with nothing in it: a label holder without a
-        # fusion model of its own has no parameters.
-        groups: list[Any] = list(parameters) or [{"params": []}]
-        return OPTIMIZERS[self.name](groups, lr=self.lr, **options)  # type: ignore[call-arg]
+        return OPTIMIZERS[self.name](parameters, lr=self.lr, **options)  # type: ignore[call-arg]
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

@@ -13,11 +13,10 @@ and Heter_aggVFL of its Tables 2 and 3); nothing is trained above the parties. D
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from colonnade.core.headed import HeadedParty
 from colonnade.core.label_holder import LabelHolder
@@ -58,12 +57,9 @@ class AggVFL(Method):
     )
     party = AggVFLParty
     has_heads = True
+    has_fusion = False
 
     aggregate: Literal["mean", "sum"] = "mean"
-
-    def own_fusion(self, embedding_sizes: Mapping[str, int]) -> nn.Module | None:
-        """None to speak of: a sum has nothing to learn."""
-        return nn.Identity()
 
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """Predictions up, one gradient down, everyone updates."""

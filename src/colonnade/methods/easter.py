@@ -25,9 +25,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from colonnade.core.errors import ConfigError, ProtocolError
+from colonnade.core.errors import ProtocolError
 from colonnade.core.headed import HeadedParty
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
@@ -78,16 +78,8 @@ class Easter(Method):
     )
     party = EasterParty
     has_heads = True
-
-    def own_fusion(self, embedding_sizes: Mapping[str, int]) -> nn.Module | None:
-        """None to speak of: the label holder adds up, and has nothing to learn."""
-        if len(set(embedding_sizes.values())) > 1:
-            listed = ", ".join(f"{name} = {size}" for name, size in embedding_sizes.items())
-            raise ConfigError(
-                f"method 'easter' averages embeddings of one size, got {listed}; set the same "
-                "embedding in every party's encoder"
-            )
-        return nn.Identity()
+    has_fusion = False
+    adds_embeddings = True
 
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """Algorithm 1, lines 2 to 15: four messages."""

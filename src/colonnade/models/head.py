@@ -1,4 +1,4 @@
-"""Heads: the decision networks of parties that predict by themselves."""
+"""Heads: a party's own network from an embedding to the outputs."""
 
 from dataclasses import dataclass
 from typing import final
@@ -14,9 +14,9 @@ __all__ = ["HeadSpec"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class HeadSpec:
-    """Fully connected layers from an embedding to raw outputs; linear if nothing is hidden."""
+    """A multi-layer perceptron over one embedding; without hidden layers it is linear."""
 
-    hidden: tuple[int, ...] = (32,)
+    hidden: tuple[int, ...] = ()
     activation: Activation = "relu"
     dropout: float = 0.0
 
@@ -26,13 +26,8 @@ class HeadSpec:
         check_rate("dropout", self.dropout)
 
     def build(self, embedding: int, num_outputs: int) -> nn.Module:
-        """Make the head for embeddings of this size."""
-        check_count("embedding", embedding)
+        """Make the network; its outputs are raw logits."""
         check_count("num_outputs", num_outputs)
         return fully_connected(
-            embedding,
-            self.hidden,
-            num_outputs,
-            activation=self.activation,
-            dropout=self.dropout,
+            embedding, self.hidden, num_outputs, activation=self.activation, dropout=self.dropout
         )

@@ -73,6 +73,7 @@ def _plain_blueprint(root: Path, blueprint: Blueprint) -> dict[Path, Any]:
         "label": blueprint.label_name,
         "holder": blueprint.label_holder,
         "num_samples": dict(blueprint.num_samples),
+        "num_complete": dict(blueprint.num_complete),
         "num_rows": dict(blueprint.num_rows),
     }
     return {
@@ -96,6 +97,7 @@ def read_blueprint(root: Path) -> Blueprint:
         task = read_json(file)
         label, holder = task.pop("label"), task.pop("holder")
         num_samples, num_rows = task.pop("num_samples"), task.pop("num_rows")
+        num_complete = task.pop("num_complete")
         fitted = Task(**{**task, "classes": tuple(task["classes"])})
         for file in sorted((root / "parties").glob("*/preparation.json")):
             plain = read_json(file)
@@ -108,6 +110,7 @@ def read_blueprint(root: Path) -> Blueprint:
         label_holder=holder,
         label_name=label,
         num_samples=num_samples,
+        num_complete=num_complete,
         num_rows=num_rows,
         task=fitted,
         preparations=preparations,

@@ -10,7 +10,8 @@ import torch
 
 from colonnade.core.errors import ColonnadeError, Diverged, StorageError
 from colonnade.core.federation import Event, Federation, LoopState
-from colonnade.run.assembly import Blueprint, TrainingData, arrange, fit_blueprint
+from colonnade.run.arrangement import arrange
+from colonnade.run.assembly import Blueprint, TrainingData, fit_blueprint
 from colonnade.run.directory import (
     RunDirectory,
     read_blueprint,
@@ -137,9 +138,7 @@ def _train(
         records.end_with(federation, loop.best_exchange)
     held_out = [part for part in ("validation", "test") if part in data.labels]
     quality = {part: federation.evaluate(part) for part in held_out}
-    by_party = {part: federation.evaluate_each(part) for part in held_out}
-    seconds = time.monotonic() - began
-    summary = summarize(blueprint, federation, loop, quality, seconds, by_party)
+    summary = summarize(blueprint, federation, loop, quality, time.monotonic() - began)
     records.summarize(summary)
     records.log(f"stopped by {loop.stopped_by} after exchange {loop.exchange}")
     return Result(blueprint=blueprint, federation=federation, summary=summary)

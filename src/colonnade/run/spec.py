@@ -17,6 +17,7 @@ from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.parties import Patience
 from colonnade.core.task import TaskKind
 from colonnade.data.prepare import PrepareSpec
+from colonnade.data.presence import DRAWINGS, Drawing, PresenceSpec
 from colonnade.data.splits import SplitSpec
 from colonnade.fabrics import FABRICS, FabricSpec, InProcessSpec
 from colonnade.fabrics.durations import DURATIONS, Duration
@@ -53,6 +54,7 @@ CHOICES: Mapping[type, Choice] = {
     FusionSpec: Choice(tag="kind", options=FUSIONS),
     Duration: DURATIONS,
     Sleep: SLEEPS,
+    Drawing: DRAWINGS,
 }
 
 
@@ -64,6 +66,9 @@ class DataSpec:
     num_parties: int | None = None
     split: SplitSpec = field(default_factory=SplitSpec)
     batch_size: int = 64
+    presence: PresenceSpec = field(default_factory=PresenceSpec)
+    # What a method that needs every block does with samples that lack one.
+    incomplete: Literal["refuse", "drop"] = "refuse"
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -105,7 +110,6 @@ class DefaultsSpec:
 
     prepare: PrepareSpec = field(default_factory=PrepareSpec)
     encoder: EncoderSpec = field(default_factory=MLPSpec)
-    # For methods whose parties decide by themselves.
     head: HeadSpec = field(default_factory=HeadSpec)
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
 
@@ -157,7 +161,7 @@ class RunSpec:
         return self.defaults.encoder if own is None else own
 
     def head_of(self, party: str) -> HeadSpec:
-        """A party's decision network, where the method gives it one."""
+        """A party's network from an embedding to the outputs, for methods that give it one."""
         own = self.party.get(party, _NOTHING_OWN).head
         return self.defaults.head if own is None else own
 

@@ -41,9 +41,15 @@ def revision() -> str:
 
 
 def aligned_line(blueprint: Blueprint) -> str:
-    """How many samples are known to all, and of how many rows each."""
+    """How many samples there are, how many are known to all, and of how many rows each."""
     rows = ", ".join(f"{name} {count}" for name, count in blueprint.num_rows.items())
-    return f"{sum(blueprint.num_samples.values())} samples are known to all (of {rows})"
+    total, complete = (
+        sum(item.values()) for item in (blueprint.num_samples, blueprint.num_complete)
+    )
+    known = f"{complete} samples are known to all"
+    if complete < total:
+        known = f"{total} samples, {complete} of them known to all"
+    return f"{known} (of {rows})"
 
 
 def progress_line(federation: Federation, event: Event, loop: LoopState) -> dict[str, Any]:
@@ -77,7 +83,6 @@ def summarize(
     loop: LoopState,
     quality: Mapping[str, Mapping[str, float]],
     seconds: float,
-    quality_by_party: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
 ) -> dict[str, Any]:
     """How a run ended: what it reached and what that cost."""
     spec = blueprint.spec
@@ -90,12 +95,6 @@ def summarize(
         "task": blueprint.task.kind,
         "quality_name": blueprint.task.quality_name,
         "quality": {part: dict(metrics) for part, metrics in quality.items()},
-        # Of every party's own model, where the method gives each one.
-        "quality_by_party": {
-            part: {name: dict(metrics) for name, metrics in found.items()}
-            for part, found in (quality_by_party or {}).items()
-            if found
-        },
         "stopped_by": loop.stopped_by,
         "exchanges": loop.exchange,
         "best_exchange": loop.best_exchange,
