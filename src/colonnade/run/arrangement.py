@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -90,7 +90,7 @@ def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
     pools = spec.method.pools_blocks
     owners = names if pools else spec.method.participants(names, sources.label_holder)
     blocks = {name: sources.blocks[name] for name in owners}
-    alignment = align_plainly({name: item.ids for name, item in blocks.items()}, sources.labels.ids)
+    alignment = _alignment(blocks, sources)
     table = np.stack([alignment.rows[name] >= 0 for name in owners], axis=1)
     if not spec.method.info.tolerates_missing:
         kept = _complete(table, owners, spec, "by their ids")
@@ -120,6 +120,18 @@ def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
         },
         roll=Roll(names=owners, samples=samples, presence=presence),
     )
+
+
+def _alignment(blocks: Mapping[str, Block], sources: Sources) -> Alignment:
+    """Who of these has which labelled sample: as found privately, or by comparing ids."""
+    if sources.alignment is None:
+        ids = {name: block.ids for name, block in blocks.items()}
+        return align_plainly(ids, sources.labels.ids)
+    rows = {name: sources.alignment.rows[name] for name in blocks}
+    known = np.flatnonzero(np.any([item >= 0 for item in rows.values()], axis=0))
+    if not len(known):
+        raise DataError(f"no labelled sample is at any of {', '.join(blocks)}")
+    return _only(replace(sources.alignment, rows=rows), known)
 
 
 def narrowed(block: Block, row_of_sample: Rows) -> tuple[Block, Rows]:

@@ -22,7 +22,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from colonnade.core.config import dump, parse
 from colonnade.core.errors import ConfigError, DataError, StorageError
@@ -37,6 +36,7 @@ from colonnade.run.spec import parse_spec, plain_spec
 from colonnade.run.storage import (
     DirectoryVault,
     finite,
+    party_directory,
     read_json,
     read_state,
     write_json,
@@ -45,7 +45,6 @@ from colonnade.run.storage import (
 __all__ = [
     "RunDirectory",
     "local_parties",
-    "party_directory",
     "read_blueprint",
     "refuse_other_run",
     "restore_model",
@@ -54,11 +53,6 @@ __all__ = [
 ]
 
 _MODEL = "model"
-
-
-def party_directory(root: Path, name: str) -> Path:
-    """Where a party's own files are; its name can't lead out of the run directory."""
-    return root / "parties" / quote(name, safe=" ").replace(".", "%2E")
 
 
 def write_blueprint(root: Path, blueprint: Blueprint) -> None:
