@@ -48,7 +48,7 @@ class Setting:
 
 
 MNIST = Setting(dataset="mnist", epochs=3)
-FMNIST = Setting(dataset="fashion_mnist", epochs=6)
+FMNIST = Setting(dataset="fashion_mnist", epochs=8)
 
 
 @cache
