@@ -13,6 +13,7 @@
     │   ├── Diverged         the loss is no longer a finite number
     │   ├── Deadlock         everybody waits and nothing is on its way
     │   └── ProtocolError    a message that the method does not allow
+    ├── IdentityRefused      a certificate or an invitation that a federation does not accept
     └── StorageError         a run directory or a checkpoint can't be used
 
 A message names what, where, and the remedy. Catch ``ColonnadeError`` to catch them all.
@@ -27,6 +28,7 @@ __all__ = [
     "DatasetNotFound",
     "Deadlock",
     "Diverged",
+    "IdentityRefused",
     "MissingBlock",
     "NoAnswer",
     "PartyFailed",
@@ -95,6 +97,14 @@ class Deadlock(RunError):
 
 class ProtocolError(RunError):
     """A message that the method does not allow."""
+
+
+class IdentityRefused(ColonnadeError):
+    """A certificate or an invitation that a federation does not accept; ``reason`` says why."""
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class StorageError(ColonnadeError):
