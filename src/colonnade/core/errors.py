@@ -10,6 +10,7 @@
     ├── RunError             something went wrong while training or predicting
     │   ├── PartyFailed      a party answered with an error
     │   ├── NoAnswer         a party did not answer by the deadline
+    │   ├── PartyRestarted   a party came back without what it knew: go back to a checkpoint
     │   ├── Diverged         the loss is no longer a finite number
     │   ├── Deadlock         everybody waits and nothing is on its way
     │   └── ProtocolError    a message that the method does not allow
@@ -32,6 +33,7 @@ __all__ = [
     "MissingBlock",
     "NoAnswer",
     "PartyFailed",
+    "PartyRestarted",
     "ProtocolError",
     "RunError",
     "StorageError",
@@ -78,6 +80,14 @@ class NoAnswer(RunError):
         self.parties = parties
 
 
+class PartyRestarted(RunError):
+    """A party came back without what it knew: go back to the last common checkpoint."""
+
+    def __init__(self, message: str, *, party: str) -> None:
+        super().__init__(message)
+        self.party = party
+
+
 class Diverged(RunError):
     """The loss is no longer a finite number."""
 
@@ -100,9 +110,12 @@ class ProtocolError(RunError):
 
 
 class IdentityRefused(ColonnadeError):
-    """A certificate or an invitation that a federation does not accept; ``reason`` says why."""
+    """A certificate or an invitation that a federation does not accept.
 
-    def __init__(self, message: str, *, reason: str) -> None:
+    ``reason`` names why in a word or two; the message is safe to tell whoever is refused.
+    """
+
+    def __init__(self, message: str, *, reason: str = "refused") -> None:
         super().__init__(message)
         self.reason = reason
 

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from colonnade.fabrics.grpc.identity import HUB_NAME
 from colonnade.federate.certificates import (
     Role,
     certificate_pem,
@@ -78,6 +79,9 @@ class Authority:
         ends = min(moment + datetime.timedelta(days=days), own.not_valid_after_utc)
         builder = _begin(_subject(name), own.subject, key, moment, ends)
         names: list[x509.GeneralName] = [x509.DNSName(name)]
+        if role is Role.HUB:
+            # What parties check, whatever the address at which they reach the hub.
+            names.append(x509.DNSName(HUB_NAME))
         names += [_general_name(host) for host in hosts if host != name]
         usage = x509.KeyUsage(
             digital_signature=True, key_cert_sign=False, crl_sign=False, **_MAY_NOT

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Identity"]
+__all__ = ["HUB_NAME", "Identity"]
+
+# The one DNS name in the certificate of every hub (subject alternative name), whatever its
+# address: a hub may move, and no party's certificate has this name.
+HUB_NAME = "hub.colonnade"
 
 
 @dataclass(frozen=True, kw_only=True)
