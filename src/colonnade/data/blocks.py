@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from pyarrow import ArrowException
+from pyarrow.parquet import ParquetFile
 
 from colonnade.core.errors import ConfigError, DataError
 
@@ -173,14 +174,24 @@ def require_columns(table: pd.DataFrame, columns: Sequence[str], where: str) -> 
         raise DataError(f"{where}: no column {absent}; it has: {shown}")
 
 
-def read_table(path: Path, *, text_columns: Sequence[str] = ()) -> pd.DataFrame:
-    """Read CSV (also .gz) or Parquet by its ending; ``text_columns`` are kept as written."""
+def read_table(
+    path: Path,
+    *,
+    text_columns: Sequence[str] = (),
+    only: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Read CSV (also .gz) or Parquet by its ending; ``text_columns`` are kept as written.
+
+    ``only`` reads these columns and no others; none at all gives the header of the table.
+    """
     if not path.is_file():
         raise DataError(f"{path}: no such file; check the path (in a TOML file, relative to it)")
     name = path.name.lower()
     if name.endswith((".parquet", ".pq")):
         try:
-            return pd.read_parquet(path)
+            if only is not None and not only:
+                return pd.DataFrame(ParquetFile(path).schema_arrow.empty_table().to_pandas())
+            return pd.read_parquet(path, columns=None if only is None else list(only))
         except (ArrowException, OSError, ValueError) as error:
             raise DataError(f"{path}: not readable as Parquet ({str(error).strip()})") from error
     if name.endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")):
@@ -190,7 +201,14 @@ def read_table(path: Path, *, text_columns: Sequence[str] = ()) -> pd.DataFrame:
                 # Without index_col=False, rows with one field too many shift every column.
                 warnings.simplefilter("error", pd.errors.ParserWarning)
                 types = dict.fromkeys(text_columns, str)
-                return pd.read_csv(path, sep=separator, dtype=types, index_col=False)
+                return pd.read_csv(
+                    path,
+                    sep=separator,
+                    dtype=types,
+                    index_col=False,
+                    usecols=list(only) if only else None,
+                    nrows=0 if only is not None and not only else None,
+                )
         except pd.errors.ParserWarning as error:
             raise DataError(
                 f"{path}: rows have more fields than the header has names; remove trailing "

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
+
 from colonnade.core.config import parse
 from colonnade.core.errors import ConfigError, StorageError
 from colonnade.fabrics.grpc.identity import Identity
@@ -113,9 +115,7 @@ class Federation:
         self.register = RegisterFile(directory)
 
     @classmethod
-    def create(
-        cls, directory: Path, settings: FederationSettings, *, now: Now = now
-    ) -> Federation:
+    def create(cls, directory: Path, settings: FederationSettings, *, now: Now = now) -> Federation:
         """Make a federation: its authority, the hub's own identity, an empty register."""
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise ConfigError(f"{directory}: exists and is not empty; name another directory")
@@ -176,8 +176,6 @@ def _hub_identity(authority: Authority, settings: FederationSettings, now: Now) 
 
 
 def _hosts_of(pem: bytes) -> set[str]:
-    from cryptography import x509
-
     certificate = load_certificate(pem, "the hub's certificate")
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     addresses = {str(item) for item in names.get_values_for_type(x509.IPAddress)}

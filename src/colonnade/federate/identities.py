@@ -93,5 +93,3 @@ def is_renewal_due(certificate: bytes, moment: datetime.datetime) -> bool:
     own: x509.Certificate = load_certificate(certificate, "certificate")
     life = own.not_valid_after_utc - own.not_valid_before_utc
     return own.not_valid_after_utc - moment <= life / 3
-
-
