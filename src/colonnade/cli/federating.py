@@ -120,11 +120,13 @@ def enrol(
     """
     _require_network()
     from colonnade.federate.enrolment import EnrolmentService
+    from colonnade.federate.logs import log_to
     from colonnade.federate.renewal import RenewalService
 
     services: dict[str, Any] = {"enrolment": EnrolmentService(directory)}
     if renewals:
         services["renewal"] = RenewalService(directory)
+    log_to()
     is_over = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: is_over.set())
     started: list[Any] = []

@@ -109,7 +109,14 @@ def join(
     pending = home / f"joining-{hashed(invitation.token)[:12]}.key.pem"
     if not pending.exists():
         write_atomically(pending, key_pem(new_key()), owner_only=True)
-    identity = request_enrolment(invitation, pending.read_bytes(), now=now)
+    try:
+        identity = request_enrolment(invitation, pending.read_bytes(), now=now)
+    except IdentityRefused:
+        # A key that was refused is of no use to anybody.
+        pending.unlink()
+        if not any(home.iterdir()):
+            home.rmdir()
+        raise
     save_identity(home, identity)
     write_party(home, settings)
     pending.unlink()

@@ -33,7 +33,7 @@ from colonnade.federate.doors import Door
 from colonnade.federate.federation import Federation
 from colonnade.federate.identities import check_identity
 
-__all__ = ["RenewalService", "renew", "renewal_handler"]
+__all__ = ["RenewalService", "issue_renewal", "renew", "renewal_handler"]
 
 _PATH = "/colonnade.membership.v1/Renew"
 
@@ -57,12 +57,15 @@ def renewal_handler(directory: Path, *, now: Now = now) -> grpc.GenericRpcHandle
                 "a renewal needs a link with the certificate that is to be renewed",
                 reason=Reason.FOREIGN,
             )
-        return _renewed(federation, admission, shown[0], request.request.encode())
+        return issue_renewal(federation, admission, shown[0], request.request.encode())
 
     return handler(_PATH, RenewRequest, certify)
 
 
-def _renewed(federation: Federation, admission: Admission, shown: bytes, request: bytes) -> bytes:
+def issue_renewal(
+    federation: Federation, admission: Admission, shown: bytes, request: bytes
+) -> bytes:
+    """A certificate (PEM) for the key of the request, to follow the one that was shown."""
     name = admission(shown)
     old, key = load_certificate(shown, "the certificate that was shown"), load_request(request)
     if key == old.public_key():
