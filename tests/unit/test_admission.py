@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from colonnade.core.errors import ConfigError, IdentityRefused, StorageError
+from colonnade.core.errors import ConfigError, IdentityRefused, RunError, StorageError
 from colonnade.federate.admission import Admission
 from colonnade.federate.authority import Authority
 from colonnade.federate.certificates import (
@@ -333,14 +333,21 @@ def test_revoking_ends_a_renewal_that_was_not_used_yet(
     assert reason_of(admission, second) == Reason.REVOKED
 
 
-def test_a_name_is_connected_once(federation: Federation, admission: Admission) -> None:
-    certificate = make_member(federation, "telco").certificate
-    assert admission.enter(certificate) == "telco"
-    with pytest.raises(IdentityRefused) as refused:
-        admission.enter(certificate)
-    assert refused.value.reason == Reason.CONNECTED
-    admission.leave("telco")
-    assert admission.enter(certificate) == "telco"
+def test_who_came_in_and_would_be_refused_by_now(
+    federation: Federation, admission: Admission, clock: SetClock
+) -> None:
+    for name in ("telco", "shop", "gym"):
+        admission(make_member(federation, name).certificate)
+    assert admission.no_longer() == {}
+    revoke(federation, "telco")
+    make_member(federation, "shop", replace=True)
+    refused = admission.no_longer()
+    assert refused.keys() == {"telco", "shop"}
+    assert "was revoked" in refused["telco"]
+    assert "newer identity" in refused["shop"]
+    assert admission.no_longer() == {}
+    clock.advance(days=91)
+    assert admission.no_longer().keys() == {"gym"}
 
 
 def test_who_is_what(federation: Federation, clock: SetClock, tmp_path: Path) -> None:
@@ -364,15 +371,18 @@ def test_who_is_what(federation: Federation, clock: SetClock, tmp_path: Path) ->
 
 def test_a_damaged_register_admits_nobody(federation: Federation, admission: Admission) -> None:
     certificate = make_member(federation, "telco").certificate
+    admission(certificate)
     path = federation.directory / "register.json"
     content = path.read_bytes()
     for damaged in (content[:-10], b"[]", b'{"version": 2}', content.replace(b"serial", b"cereal")):
         path.write_bytes(damaged)
-        with pytest.raises(StorageError, match="damaged"):
+        with pytest.raises(RunError, match="at present") as error:
             admission(certificate)
+        assert str(path) not in str(error.value)
+        assert admission.no_longer() == {}
         with pytest.raises(StorageError, match="damaged"):
             revoke(federation, "telco")
         assert path.read_bytes() == damaged
     path.unlink()
-    with pytest.raises(StorageError, match="no such file"):
+    with pytest.raises(RunError, match="at present"):
         admission(certificate)

@@ -2,16 +2,18 @@
 
 TLS has already checked the chain and the time when a hub asks; all of it is checked again here,
 because the reason must be nameable and because the register knows more: revocations, renewals,
-parties that enrolled again. Call it again for a link that has been open for long.
+parties that enrolled again. A name that is connected already is the hub's own affair, because
+only it can tell a party that dials again from another process with the same key.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import replace
 from pathlib import Path
 
-from colonnade.core.errors import IdentityRefused
+from colonnade.core.errors import IdentityRefused, RunError, StorageError
 from colonnade.federate.certificates import (
     Now,
     Reason,
@@ -28,6 +30,8 @@ from colonnade.federate.register import Register
 
 __all__ = ["Admission"]
 
+_LOG = logging.getLogger("colonnade.membership")
+
 
 class Admission:
     """The hub's door: call it with a peer's certificate (PEM) for the party's name."""
@@ -37,39 +41,49 @@ class Admission:
         self._authority = load_certificate(
             self._federation.authority_certificate, "the authority's certificate"
         )
-        self._connected: set[str] = set()
+        # The certificate that each party came in with last.
+        self._admitted: dict[str, bytes] = {}
         self._turn = threading.Lock()
 
     def __call__(self, pem: bytes) -> str:
         """The name of the party that this certificate admits; IdentityRefused if it does not."""
+        # Under the lock, or a party that comes in with a renewed certificate could be looked up
+        # by its old one in between, and be thrown out.
+        with self._turn:
+            name = self._checked(pem)
+            self._admitted[name] = pem
+        return name
+
+    def no_longer(self) -> dict[str, str]:
+        """Parties that came in and would be refused by now, each with the message; told once."""
+        refused = {}
+        with self._turn:
+            for name, pem in self._admitted.items():
+                try:
+                    self._checked(pem)
+                except IdentityRefused as error:
+                    refused[name] = str(error)
+                except RunError:
+                    continue  # in the log already; a register that can't be read throws nobody out
+            for name in refused:
+                del self._admitted[name]
+        return refused
+
+    def _checked(self, pem: bytes) -> str:
         certificate = load_certificate(pem, "the certificate that was shown")
         check_issued(certificate, self._authority, Role.PARTY, "the certificate that was shown")
         name, serial = name_of(certificate), serial_of(certificate)
-        register = self._federation.register.read()
-        where = f"the certificate of '{name}'"
-        _check_standing(register, name, serial)
-        check_time(certificate, self._federation.now(), where)
-        if register.members[name].successor == serial:
-            self._promote(name, serial)
+        try:
+            register = self._federation.register.read()
+            _check_standing(register, name, serial)
+            check_time(certificate, self._federation.now(), f"the certificate of '{name}'")
+            if register.members[name].successor == serial:
+                self._promote(name, serial)
+        except StorageError as error:
+            # The message goes to whoever asks, and this machine's paths are none of its business.
+            _LOG.error("nobody can be admitted: %s", error)
+            raise RunError("the hub can't check identities at present; try again later") from error
         return name
-
-    def enter(self, pem: bytes) -> str:
-        """Admit a party that is not connected yet; ``leave`` lets its name go again."""
-        name = self(pem)
-        with self._turn:
-            if name in self._connected:
-                raise IdentityRefused(
-                    f"'{name}' is connected already; if that is not you, tell the label holder "
-                    "that your key was copied",
-                    reason=Reason.CONNECTED,
-                )
-            self._connected.add(name)
-        return name
-
-    def leave(self, name: str) -> None:
-        """A party is no longer connected."""
-        with self._turn:
-            self._connected.discard(name)
 
     def _promote(self, name: str, serial: str) -> None:
         """A renewed certificate is used for the first time: the one before has had its day."""

@@ -57,7 +57,6 @@ class Reason(StrEnum):
     REVOKED = "revoked"
     SUPERSEDED = "superseded"
     UNKNOWN_NAME = "unknown name"
-    CONNECTED = "name already connected"
     UNKNOWN_INVITATION = "unknown invitation"
     USED_INVITATION = "invitation already used"
     EXPIRED_INVITATION = "invitation expired"

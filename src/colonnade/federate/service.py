@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -37,6 +38,7 @@ _SLOWEST_REQUEST_SECONDS = 5.0
 # A certificate lasts for weeks when its renewal begins.
 _RENEWAL_SECONDS = 3600.0
 
+_HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _COUNTED = (
     ("num_connects", "connects", "Links made to the hub"),
     ("num_cuts", "cuts", "Links that ended"),
@@ -216,20 +218,38 @@ class Service:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT end the agent, SIGHUP reloads; in the main thread only."""
+        """SIGTERM and SIGINT end the agent, SIGHUP reloads; to be entered in the main thread.
 
-        def heard(number: int, _: FrameType | None) -> None:
-            # In a thread of its own: whoever is interrupted may hold a lock of the log.
-            act = self.reload if number == signal.SIGHUP else self.stop
-            threading.Thread(target=act, name="signal").start()
+        Python runs handlers in the main thread, which may be deep in a computation or wait for
+        a call. So the signals' numbers go through a pipe to a thread that acts on them at once.
+        """
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
 
-        heeded = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        before = {number: signal.signal(number, heard) for number in heeded}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        def act() -> None:
+            while number := ours.recv(1)[0]:
+                if number == signal.SIGHUP:
+                    self.reload()
+                elif number in _HEEDED:
+                    self.stop()
+
+        acting = threading.Thread(target=act, name="signals", daemon=True)
+        with ours, theirs:
+            acting.start()
+            before = {number: signal.signal(number, _to_the_pipe) for number in _HEEDED}
+            descriptor = signal.set_wakeup_fd(theirs.fileno())
+            try:
+                yield
+            finally:
+                signal.set_wakeup_fd(descriptor)
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+                theirs.send(b"\0")
+                acting.join()
+
+
+def _to_the_pipe(number: int, frame: FrameType | None) -> None:
+    """The number is in the pipe before this is called."""
 
 
 @contextmanager
