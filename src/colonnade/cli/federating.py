@@ -236,11 +236,12 @@ def run(home: Annotated[Path, typer.Argument(help="The party's directory.")]) ->
 
 
 def _run(home: Path) -> None:
-    from colonnade.federate.agent import run_agent
     from colonnade.federate.home import read_party
     from colonnade.federate.logs import log_to
 
     log_to(party=read_party(home).name)
+    from colonnade.federate.agent import run_agent
+
     run_agent(home)
 
 
