@@ -120,6 +120,12 @@ def _unanswered(address: str, error: Any) -> ColonnadeError:
             f"does not accept this party's certificate ({details})",
             reason=Reason.FOREIGN,
         )
+    if code is grpc.StatusCode.UNAVAILABLE and "closed" in details.lower():
+        # In TLS 1.3 this is also how a refusal of one's own certificate looks.
+        return RunError(
+            f"{address}: the hub closed the link without an answer ({details}); it may have ended, "
+            "or not accept this party's certificate"
+        )
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return RunError(
             f"{address}: nobody answers ({details}); ask the label holder whether the hub is up "
