@@ -350,6 +350,35 @@ def test_who_came_in_and_would_be_refused_by_now(
     assert admission.no_longer().keys() == {"gym"}
 
 
+def test_a_change_that_can_not_be_kept_is_no_change(
+    federation: Federation,
+    admission: Admission,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A full disk: nobody is invited, enrolled or revoked, and no file says otherwise."""
+    certificate = make_member(federation, "telco").certificate
+    open_one = invite(federation, "shop", tmp_path / "shop.invitation")
+    before = (federation.directory / "register.json").read_bytes()
+
+    def full(path: Path, content: bytes, *, owner_only: bool = False) -> None:
+        raise StorageError(f"{path}: can't be written: No space left on device")
+
+    monkeypatch.setattr("colonnade.federate.register.write_atomically", full)
+    with pytest.raises(StorageError):
+        invite(federation, "gym", tmp_path / "gym.invitation")
+    assert not (tmp_path / "gym.invitation").exists()
+    with pytest.raises(StorageError):
+        enrol(federation, open_one.token, request())
+    with pytest.raises(StorageError):
+        revoke(federation, "telco")
+    assert admission(certificate) == "telco"
+    assert [row["party"] for row in standing(federation)] == ["bank", "telco", "shop"]
+    assert (federation.directory / "register.json").read_bytes() == before
+    monkeypatch.undo()
+    enrol(federation, open_one.token, request())
+
+
 def test_who_is_what(federation: Federation, clock: SetClock, tmp_path: Path) -> None:
     make_member(federation, "telco")
     make_member(federation, "shop")

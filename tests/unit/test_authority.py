@@ -275,6 +275,20 @@ def test_what_is_no_federation_is_named(tmp_path: Path) -> None:
         Federation(tmp_path)
 
 
+def test_mistakes_in_the_settings_name_the_file(tmp_path: Path) -> None:
+    file = make_federation(tmp_path / "fed", SetClock()).directory / "federation.toml"
+    good = file.read_text()
+    for bad, words in (
+        (good.replace("address", "adress"), "adress: unknown key"),
+        (good.replace("= 90", "= "), "not readable as TOML"),
+        ("", "name: missing"),
+    ):
+        file.write_text(bad)
+        with pytest.raises(ConfigError, match=words) as error:
+            Federation(file.parent)
+        assert str(error.value).startswith(f"{file}: ")
+
+
 def test_settings_are_checked(tmp_path: Path) -> None:
     good = {"name": "bank", "address": "hub:1", "enrolment": "hub:2"}
     assert FederationSettings(**good, listen="0.0.0.0").listen_enrolment == "0.0.0.0:2"

@@ -111,7 +111,10 @@ class Federation:
                 f"{directory}: not a federation's directory (no {SETTINGS}); make one with: "
                 "colonnade federation init"
             )
-        self.settings = parse(FederationSettings, read_toml(directory / SETTINGS))
+        try:
+            self.settings = parse(FederationSettings, read_toml(directory / SETTINGS))
+        except ConfigError as error:
+            raise ConfigError(f"{directory / SETTINGS}: {error}") from error
         self.register = RegisterFile(directory)
 
     @classmethod
@@ -195,13 +198,11 @@ def split_address(address: str, where: str) -> tuple[str, int]:
 
 
 def read_toml(path: Path) -> Mapping[str, Any]:
-    """A TOML file's content; mistakes name the file."""
+    """A TOML file's content; whoever calls names the file in front of a mistake."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path}: no such file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not readable as TOML: {error}") from error
+        raise ConfigError(f"not readable as TOML: {error}") from error
     except OSError as error:
         raise StorageError(f"{path}: can't be read: {error.strerror}") from error
 

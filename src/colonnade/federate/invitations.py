@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from colonnade.core.config import dump, parse
-from colonnade.core.errors import ConfigError, IdentityRefused
+from colonnade.core.errors import ColonnadeError, ConfigError, IdentityRefused
 from colonnade.federate.certificates import (
     Reason,
     Role,
@@ -110,19 +110,27 @@ def invite(
         token=secrets.token_urlsafe(32),
         authority=federation.authority_certificate.decode(),
     )
-    with federation.register.changing() as register:
-        if party in register.members and not replace_member:
-            raise ConfigError(
-                f"party: '{party}' is a member already; --replace invites it anew, and its "
-                "present identity is good until it has joined again"
+    content = json.dumps(dump(invitation), indent=2) + "\n"
+    is_written = False
+    try:
+        with federation.register.changing() as register:
+            if party in register.members and not replace_member:
+                raise ConfigError(
+                    f"party: '{party}' is a member already; --replace invites it anew, and its "
+                    "present identity is good until it has joined again"
+                )
+            _withdraw(register, party, moment)
+            register.invitations[hashed(invitation.token)] = Invited(
+                party=party, made=_written(moment), expires=invitation.expires
             )
-        _withdraw(register, party, moment)
-        register.invitations[hashed(invitation.token)] = Invited(
-            party=party, made=_written(moment), expires=invitation.expires
-        )
-        # Inside: if the file can't be written, nobody was invited.
-        content = json.dumps(dump(invitation), indent=2) + "\n"
-        write_atomically(out, content.encode(), owner_only=True)
+            # Inside: if the file can't be written, nobody is invited.
+            write_atomically(out, content.encode(), owner_only=True)
+            is_written = True
+    except ColonnadeError:
+        # And if the register can't be, there is no file.
+        if is_written:
+            out.unlink(missing_ok=True)
+        raise
     return invitation
 
 

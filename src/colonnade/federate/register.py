@@ -80,13 +80,17 @@ class Register:
             raise ConfigError(f"version: this Colonnade reads version 1, not {self.version}")
 
 
+# When the file was last written, and what was in it.
+_Seen = tuple[tuple[int, int, int], Register]
+
+
 class RegisterFile:
     """The register on disk."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / REGISTER
         self._lock = directory / _LOCK
-        self._seen: tuple[tuple[int, int, int], Register] | None = None
+        self._seen: _Seen | None = None
 
     def create(self) -> None:
         """Begin an empty register."""
@@ -94,13 +98,17 @@ class RegisterFile:
 
     def read(self) -> Register:
         """The register as it is now; don't change what is returned."""
+        self._seen = self._load(self._seen)
+        return self._seen[1]
+
+    def _load(self, seen: _Seen | None) -> _Seen:
         try:
             found = self.path.stat()
             stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
-            seen = self._seen
             if seen is not None and seen[0] == stamp:
-                return seen[1]
-            register = _decoded(self.path.read_bytes(), self.path)
+                return seen
+            # The stamp is older than the content: if it is replaced now, it is read again.
+            return stamp, _decoded(self.path.read_bytes(), self.path)
         except FileNotFoundError as error:
             raise StorageError(
                 f"{self.path}: no such file; is this a federation's directory? "
@@ -108,9 +116,6 @@ class RegisterFile:
             ) from error
         except OSError as error:
             raise StorageError(f"{self.path}: can't be read: {error.strerror}") from error
-        # The stamp is older than the content: if it was replaced in between, it is read again.
-        self._seen = (stamp, register)
-        return register
 
     @contextmanager
     def changing(self) -> Iterator[Register]:
@@ -122,9 +127,8 @@ class RegisterFile:
         try:
             # The system lets go of the lock when the process ends, however it ends.
             fcntl.flock(handle, fcntl.LOCK_EX)
-            self._seen = None
-            register = self.read()
-            self._seen = None
+            # Not the one that readers share: they must not see a change that is not kept.
+            _, register = self._load(None)
             before = _encoded(register)
             yield register
             after = _encoded(register)
