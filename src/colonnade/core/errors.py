@@ -14,7 +14,7 @@
     │   ├── Diverged         the loss is no longer a finite number
     │   ├── Deadlock         everybody waits and nothing is on its way
     │   └── ProtocolError    a message that the method does not allow
-    ├── IdentityRefused      a certificate, or a name that is not the certificate's
+    ├── IdentityRefused      a certificate or an invitation that a federation does not accept
     └── StorageError         a run directory or a checkpoint can't be used
 
 A message names what, where, and the remedy. Catch ``ColonnadeError`` to catch them all.
@@ -110,7 +110,14 @@ class ProtocolError(RunError):
 
 
 class IdentityRefused(ColonnadeError):
-    """Somebody is not who it would have to be; the reason is safe to tell it."""
+    """A certificate or an invitation that a federation does not accept.
+
+    ``reason`` names why in a word or two; the message is safe to tell whoever is refused.
+    """
+
+    def __init__(self, message: str, *, reason: str = "refused") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class StorageError(ColonnadeError):

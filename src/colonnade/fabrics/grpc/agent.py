@@ -47,6 +47,8 @@ __all__ = ["METHOD", "Agent", "AgentStatus"]
 METHOD = "/colonnade.Link/Connect"
 # How often frames that wait for company, and acknowledgements, are sent on their own.
 SWEEP_SECONDS = 0.02
+# How long an agent that ends tries to hand over its last replies.
+LEAVE_SECONDS = 5.0
 
 _LOG = logging.getLogger("colonnade.agent")
 
@@ -123,6 +125,7 @@ class Agent:
         self._spec = links or LinkSpec()
         self._incarnation = secrets.randbits(63) | 1
         self._work: queue.SimpleQueue[_Session | _Do | _Stop] = queue.SimpleQueue()
+        self._is_ending = False
         # Owned by the event loop's thread.
         self._session = _Session(Opening(0, ""), self._spec.outbox_bytes)
         self._attempt: asyncio.Task[None] | None = None
@@ -137,6 +140,8 @@ class Agent:
         dialling = asyncio.run_coroutine_threadsafe(self._stay_connected(), event_loop())
         try:
             self._answer()
+            # The call that was under way counts only if the hub has its reply.
+            self._session.replies.drain(LEAVE_SECONDS)
         finally:
             event_loop().call_soon_threadsafe(self._leave)
             with contextlib.suppress(Exception):
@@ -146,9 +151,8 @@ class Agent:
 
     def stop(self) -> None:
         """End ``serve`` after the call that is under way; from any thread or signal handler."""
+        self._is_ending = True
         self._work.put(_Stop())
-        # The thread that executes may wait for room for a reply.
-        self._session.replies.close()
 
     def reconnect(self) -> None:
         """Cut the stream and dial again, e.g. with a renewed identity."""
@@ -229,8 +233,12 @@ class Agent:
             failure = Failure(type(error).__name__, str(error))
             frame = encode_frame(Kind.REPLY, ReplyBody(None, failure, body.seconds), id=item.id)
         self.status.payload_bytes_up += num_payload_bytes(body.value)
-        if item.session.replies.put(item.id, frame):
-            event_loop().call_soon_threadsafe(self._has_news.set)
+        replies = item.session.replies
+        while not replies.put(item.id, frame, timeout=LEAVE_SECONDS):
+            # No room: the hub takes nothing. That is waited for, but not by an agent that ends.
+            if replies.is_closed or self._is_ending:
+                return
+        event_loop().call_soon_threadsafe(self._has_news.set)
 
     # The event loop's thread
 

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -103,7 +103,8 @@ class Hub:
     """Listens for parties; everything but the public methods runs on the event loop.
 
     ``admit`` decides who a certificate belongs to; TLS has already checked that the federation's
-    authority signed it and that it has not expired.
+    authority signed it and that it has not expired. ``handlers`` answer other calls over the same
+    links, with the same certificates.
     """
 
     def __init__(
@@ -113,8 +114,10 @@ class Hub:
         admit: Admit,
         address: str = "127.0.0.1:0",
         links: LinkSpec | None = None,
+        handlers: Sequence[grpc.GenericRpcHandler] = (),
     ) -> None:
         self.links = links or LinkSpec()
+        self._handlers = tuple(handlers)
         self._identity = identity
         self._admit = admit
         self._known: dict[str, _Link] = {}
@@ -187,7 +190,7 @@ class Hub:
         handler = grpc.stream_stream_rpc_method_handler(self._connected)
         service, _, method = METHOD[1:].partition("/")
         self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(service, {method: handler}),)
+            (grpc.method_handlers_generic_handler(service, {method: handler}), *self._handlers)
         )
         credentials = grpc.dynamic_ssl_server_credentials(
             self._certificates(), self._certificates, require_client_authentication=True

@@ -23,6 +23,11 @@ class Outbox:
         self._is_closed = False
 
     @property
+    def is_closed(self) -> bool:
+        """Whether nothing is kept any more."""
+        return self._is_closed
+
+    @property
     def num_bytes(self) -> int:
         """How much is kept."""
         return self._num_bytes
@@ -77,6 +82,11 @@ class Outbox:
             while self._sent and self._sent[0][0] <= number:
                 self._num_bytes -= len(self._sent.popleft()[1])
             self._changed.notify_all()
+
+    def drain(self, timeout: float) -> bool:
+        """Wait until the other side has everything; whether it has."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._num_bytes, timeout)
 
     def rewind(self, received: int) -> None:
         """After a cut: what the other side has not received is to be sent again."""
