@@ -1,8 +1,8 @@
 """Organisations for tests: tables, a federation's directory, agents and hubs as real processes.
 
 Run as a script it imports everything once and then forks a process for every job that comes as a
-line of JSON: ``party HOME`` or ``hub FEDERATION CONFIG RUN``. With ``die=N`` that process kills
-itself at the N-th moment at which something crosses its end of a link.
+line of JSON: ``party HOME`` or ``hub FEDERATION CONFIG RUN``. With ``die=N`` (``hang=N``) that
+process kills (stops) itself at the N-th moment at which something crosses its end of a link.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,7 +62,7 @@ salt = "0123456789abcdef-of-tests"
 [label_holder]
 name = "bank"
 label = "defaulted"
-fusion = {{ kind = "mlp", hidden = [5], dropout = 0.2 }}
+fusion = {{ kind = "mlp", combine = "{combine}", hidden = [5], dropout = 0.2 }}
 
 [defaults]
 encoder = {{ kind = "mlp", hidden = [6], embedding = 4, dropout = 0.3 }}
@@ -116,6 +117,15 @@ class Process:
         if self._code is None:
             os.kill(self.pid, number)
 
+    def wait_until_stopped(self, seconds: float) -> None:
+        """Wait until the process stands still."""
+        pause = threading.Event()
+        for _ in range(int(seconds * 100)):
+            if Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T":
+                return
+            pause.wait(0.01)
+        raise AssertionError(f"process {self.pid} did not stop")
+
     def kill(self) -> None:
         if self.wait(0) is None:
             self.signal(signal.SIGKILL)
@@ -164,13 +174,19 @@ class Organisations:
         exchanges: int = 12,
         method: str = "splitnn",
         patience: str = "",
+        combine: str = "concat",
         proxied: bool = False,
     ) -> None:
         self.root = root
         self.port = free_port()
         self.federation = root / "federation"
         self.run = root / "run"
-        self._settings = {"exchanges": exchanges, "method": method, "patience": patience}
+        self._settings = {
+            "exchanges": exchanges,
+            "method": method,
+            "patience": patience,
+            "combine": combine,
+        }
         self._nursery = nursery
         self._processes: list[Process] = []
         root.mkdir(parents=True, exist_ok=True)
@@ -220,14 +236,18 @@ class Organisations:
 
     # Processes
 
-    def start_party(self, name: str, *, die: int | None = None) -> Process:
-        return self._start(f"{name}.log", "party", self.home(name), die=die)
+    def start_party(self, name: str, *, die: int | None = None, hang: int | None = None) -> Process:
+        return self._start(f"{name}.log", "party", self.home(name), die=die, hang=hang)
 
     def start_hub(self, *, die: int | None = None) -> Process:
         return self._start("hub.log", "hub", self.federation, self.config, self.run, die=die)
 
-    def _start(self, log: str, *arguments: Any, die: int | None) -> Process:
-        words = [*map(str, arguments), *([] if die is None else [f"die={die}"])]
+    def _start(
+        self, log: str, *arguments: Any, die: int | None, hang: int | None = None
+    ) -> Process:
+        words = [*map(str, arguments)]
+        words += [] if die is None else [f"die={die}"]
+        words += [] if hang is None else [f"hang={hang}"]
         process = self._nursery.start(words, self.root / log)
         self._processes.append(process)
         return process
@@ -284,16 +304,18 @@ def _weights(run: Path, tag: str, places: Mapping[str, Path]) -> dict[str, torch
 
 
 class _Moments:
-    """Counts, and kills this process at the chosen moment."""
+    """Counts, and kills or stops this process at the chosen moment."""
 
-    def __init__(self, die: int | None) -> None:
-        self._left = die
+    def __init__(self, **at: int) -> None:
+        self._num_passed = 0
+        self._die, self._hang = at.get("die"), at.get("hang")
 
     def pass_by(self) -> None:
-        if self._left is not None:
-            self._left -= 1
-            if self._left <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+        self._num_passed += 1
+        if self._num_passed == self._die:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._num_passed == self._hang:
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     def around_execution(self) -> None:
         """A moment before and after every call that a party executes."""
@@ -327,9 +349,9 @@ class _Moments:
 def be(role: str, *arguments: str) -> None:
     """Be a party or the hub."""
     torch.set_num_threads(1)
-    places = [Path(item) for item in arguments if not item.startswith("die=")]
-    die = [int(item[4:]) for item in arguments if item.startswith("die=")]
-    moments = _Moments(die[0] if die else None)
+    places = [Path(item) for item in arguments if "=" not in item]
+    chosen = [item.split("=") for item in arguments if "=" in item]
+    moments = _Moments(**{key: int(number) for key, number in chosen})
     log_to()
     if role == "party":
         moments.around_execution()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import platform
 import random
@@ -152,6 +153,7 @@ def fuzz_hub(num_frames: int, seed: int) -> dict[str, Any]:
 
     A healthy party is asked in between, and at the end.
     """
+    logging.getLogger("colonnade").setLevel(logging.ERROR)
     hub = Hub(identity=hub_identity(), admit=admit, links=QUICK)
     healthy = ProbeParty(name="healthy")
     agent = AgentThread(healthy, f"127.0.0.1:{hub.port}")
