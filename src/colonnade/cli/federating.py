@@ -147,6 +147,49 @@ def enrol(
     _say("stopped")
 
 
+@federation.command("train")
+def train(
+    directory: Directory,
+    config: Annotated[Path, typer.Argument(help="A TOML file that describes the run.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The run's directory; runs/NAME_OF_CONFIG if not given.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on after the last checkpoint.")
+    ] = False,
+) -> None:
+    """Open the hub and train with the agents of all parties that a TOML file names.
+
+    Parties may come later, be cut off or be restarted meanwhile; --resume goes on after this
+    process itself was stopped or killed.
+
+    Example:  colonnade federation train bank-federation credit.toml --out runs/credit
+    """
+    _require_network()
+    from colonnade.cli.progress import watching
+    from colonnade.fabrics import GrpcSpec
+    from colonnade.federate.federation import Federation
+    from colonnade.federate.hub import train_over
+    from colonnade.federate.logs import log_to
+    from colonnade.federate.opening import open_hub
+    from colonnade.run.spec import read_spec
+
+    spec = read_spec(config)
+    run_directory = out or Path("runs") / config.stem
+    name = Federation(directory).settings.name
+    links = spec.fabric.link if isinstance(spec.fabric, GrpcSpec) else None
+    log_to()
+    with open_hub(directory, links=links) as hub, watching(spec.method.info.name) as lines:
+        summary = train_over(hub, spec, name, run_directory, resume=resume, watcher=lines, say=_say)
+    if summary["stopped_by"] == "interrupted":
+        _say(f"stopped after exchange {summary['exchanges']}; --resume goes on in {run_directory}")
+        raise typer.Exit(130)
+    quality = summary["quality"].get("test") or summary["quality"].get("validation") or {}
+    reached = quality.get(summary["quality_name"])
+    shown = "" if reached is None else f", {summary['quality_name']} {reached:.3f}"
+    _say(f"{summary['exchanges']} exchanges{shown}; in {run_directory}")
+
+
 @federation.command("revoke")
 def revoke(directory: Directory, name: PartyName) -> None:
     """Accept a party no more; a hub that runs knows at once.
