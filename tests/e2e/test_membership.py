@@ -189,7 +189,7 @@ def test_mistakes_end_in_one_line(place: Path, run: Run) -> None:
     assert_one_line(run("party", "join", "customers.csv", *table), "not an invitation")
     assert_one_line(
         run("party", "join", "telco.invitation", "--data", "customers.csv", "--id", "id"),
-        "no column ['id']",
+        "no column 'id'",
         "customer_id, calls",
     )
     assert_one_line(run("party", "run", "full"), "not a party's directory")

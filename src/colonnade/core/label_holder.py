@@ -17,6 +17,7 @@ from colonnade.core.fabric import Clock, RealClock
 from colonnade.core.local_optimizers import LocalOptimizer
 from colonnade.core.messages import Batch
 from colonnade.core.optimizers import OptimizerSpec, optimizer_state, restore_optimizer
+from colonnade.core.presence import Presence
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task
 
@@ -46,6 +47,7 @@ class LabelHolder:
         fusion: nn.Module,
         optimizer: OptimizerSpec,
         parts: Mapping[str, LabelPart],
+        presence: Mapping[str, Presence] | None = None,
         seed: int = 0,
         deterministic: bool = False,
         clock: Clock | None = None,
@@ -56,6 +58,8 @@ class LabelHolder:
         self._parameters = list(fusion.parameters())
         self.optimizer = optimizer.build(self._parameters)
         self.parts = dict(parts)
+        # Only of parts with samples that some party does not have.
+        self.presence = dict(presence or {})
         self.clock: Clock = clock or RealClock()
         self.exchange = 0
         self.last_loss = math.nan
@@ -70,6 +74,14 @@ class LabelHolder:
         """The encoded labels of a batch."""
         part = self.parts[batch.part]
         return part.targets[part.plan.positions(batch.number)]
+
+    def observed(self, batch: Batch, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Which of these parties have the samples of a batch."""
+        known = self.presence.get(batch.part)
+        if known is None:
+            return names
+        here = known.observed(batch.number)
+        return tuple(name for name in names if name in here)
 
     def learn(self, embeddings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """Loss of one batch, one update of the fusion model, and dL/dh_k for every embedding.

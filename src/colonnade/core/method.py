@@ -39,6 +39,10 @@ class Method(ABC):
 
     info: ClassVar[MethodInfo]
     party: ClassVar[type[Party]]
+    # Every party has a network of its own from an embedding to the outputs, its module "head".
+    has_heads: ClassVar[bool] = False
+    # The label holder has a network of its own over the embeddings.
+    has_fusion: ClassVar[bool] = True
     # Brings all columns to one place: a baseline that no federation can have.
     pools_blocks: ClassVar[bool] = False
 
@@ -57,6 +61,15 @@ class Method(ABC):
     async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
         """Raw outputs for a batch; by default the fusion of every party's embedding."""
         return holder.infer(await parties.ask("infer", batch))
+
+    async def predict_each(
+        self, holder: LabelHolder, parties: Parties, batch: Batch
+    ) -> Mapping[str, Tensor]:
+        """Raw outputs for a batch of every party that has a predictor of its own and the samples.
+
+        None unless a method gives the parties predictors.
+        """
+        return {}
 
     def participants(self, names: tuple[str, ...], label_holder: str) -> tuple[str, ...]:
         """Which parties take part; all unless a method says otherwise."""

@@ -11,22 +11,26 @@ from torch import Tensor
 
 from colonnade.core.errors import ConfigError, DataError, MissingBlock, StorageError
 from colonnade.core.federation import Federation
-from colonnade.core.party import Part
 from colonnade.data.blocks import Block, Labels, as_ids, make_block
-from colonnade.run.assembly import NO_DATA, Blueprint, TrainingData
+from colonnade.run.arrangement import Rows
+from colonnade.run.assembly import NEW, NO_DATA, Blueprint, TrainingData, presence_of
 from colonnade.run.directory import (
     local_parties,
-    party_directory,
     read_blueprint,
     restore_model,
     write_blueprint,
     write_model,
 )
-from colonnade.run.storage import DirectoryVault, finite, read_json, write_json
+from colonnade.run.silo import make_parts, make_plans
+from colonnade.run.storage import (
+    DirectoryVault,
+    finite,
+    party_directory,
+    read_json,
+    write_json,
+)
 
 __all__ = ["Result", "open_result"]
-
-_NEW = "new"
 
 
 class Result:
@@ -147,17 +151,21 @@ class Result:
 
     def _outputs(self, blocks: Mapping[str, Block | pd.DataFrame]) -> tuple[pd.Index[Any], Tensor]:
         """Sample ids in the first block's order, and the network's outputs for them."""
-        aligned, ids = self._aligned(blocks)
-        features = self._blueprint.features(aligned)
-        plan = self._blueprint.plan(len(ids))
+        own, rows, ids = self._aligned(blocks)
+        data = self._blueprint.new_data(own, rows)
+        plans = make_plans(self._blueprint.spec, data.roll)
         parties = local_parties(self._federation)
-        for name, item in features.items():
-            parties[name].parts[_NEW] = Part(features=item, plan=plan)
+        holder = self._federation.holder
+        for name, features in data.features.items():
+            parts = make_parts(features, data.rows[name], name, data.roll, plans)
+            parties[name].parts.update(parts)
+        holder.presence.update(presence_of(data.roll, plans))
         try:
-            return ids, self._federation.outputs(_NEW, plan)
+            return ids, self._federation.outputs(NEW, plans[NEW])
         finally:
+            holder.presence.pop(NEW, None)
             for party in parties.values():
-                party.parts.pop(_NEW, None)
+                party.parts.pop(NEW, None)
 
     def _block(self, name: str, table: pd.DataFrame) -> Block:
         """A table under the ids that training used: a column of that name, or the index."""
@@ -169,10 +177,14 @@ class Result:
 
     def _aligned(
         self, blocks: Mapping[str, Block | pd.DataFrame]
-    ) -> tuple[dict[str, Block], pd.Index[Any]]:
-        """The blocks with their rows in one order; every sample must be in every block."""
+    ) -> tuple[dict[str, Block], dict[str, Rows], pd.Index[Any]]:
+        """The blocks, the row of every sample in each (-1: not there), and the sample ids.
+
+        Every sample must be in every block, unless the method can do without some.
+        """
+        tolerant = self._blueprint.spec.method.info.tolerates_missing
         absent = [name for name in self.parties if name not in blocks]
-        if absent:
+        if absent and (not tolerant or len(absent) == len(self.parties)):
             raise MissingBlock(
                 f"no block of {absent}; method '{self._blueprint.spec.method.info.name}' needs "
                 f"those of {list(self.parties)}"
@@ -187,7 +199,7 @@ class Result:
             ids = ids.union(pd.Index(block.ids), sort=False)
         rows = {name: pd.Index(block.ids).get_indexer(ids) for name, block in own.items()}
         lacking = {name: int((item < 0).sum()) for name, item in rows.items()}
-        if any(lacking.values()):
+        if any(lacking.values()) and not tolerant:
             counts = ", ".join(
                 f"'{name}' lacks {count}" for name, count in lacking.items() if count
             )
@@ -196,7 +208,7 @@ class Result:
                 f"'{self._blueprint.spec.method.info.name}' needs every block of a sample: leave "
                 "those samples out"
             )
-        return {name: block.take(rows[name]) for name, block in own.items()}, ids
+        return own, rows, ids
 
 
 def open_result(root: Path, blueprint: Blueprint, data: TrainingData) -> Result:
