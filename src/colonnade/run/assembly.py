@@ -159,6 +159,8 @@ class Blueprint:
         spec = self.spec
         dtype = getattr(torch, spec.dtype)
         sizes = {name: self._encoder_spec(name).embedding for name in self.participants}
+        if spec.method.adds_embeddings:
+            _refuse_different_sizes(spec.method.info.name, sizes)
         fusion: nn.Module = NoFusion().to(dtype)
         if spec.method.has_fusion:
             with drawing_from(derive_seed(spec.seed, "init", "fusion")):
@@ -206,6 +208,15 @@ def presence_of(roll: Roll, plans: Mapping[str, BatchPlan]) -> dict[str, Presenc
         for part in plans
         if not roll.is_complete(part)
     }
+
+
+def _refuse_different_sizes(method: str, sizes: Mapping[str, int]) -> None:
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        raise ConfigError(
+            f"method '{method}' adds up embeddings of one size, got {listed}; set the same "
+            "embedding in every party's encoder"
+        )
 
 
 def _with_traces(fabric: FabricSpec) -> FabricSpec:

@@ -23,7 +23,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from colonnade.core.errors import ColonnadeError, IdentityRefused, ProtocolError, RunError
+from colonnade.core.errors import ColonnadeError, IdentityRefused, ProtocolError
 from colonnade.core.messages import Call, Failure, Value, num_payload_bytes
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.event_loop import event_loop
@@ -282,12 +282,11 @@ class Agent:
             return IdentityRefused(str(error)) if error.kind in _FINAL else None
         if isinstance(error, grpc.aio.AioRpcError):
             self._note(f"{error.code().name}: {error.details()}")
-        elif isinstance(error, ProtocolError | TimeoutError | EOFError):
+        elif isinstance(error, ProtocolError | TimeoutError | EOFError | asyncio.InvalidStateError):
             self._note(f"{type(error).__name__}: {error}")
         else:
-            where = _where(error)
-            _LOG.error("the agent's link failed: %s\n%s", type(error).__name__, where)
-            return RunError(f"the agent's link failed: {type(error).__name__}; see its log")
+            # Nothing that happens on a link ends the process.
+            self._note(f"{type(error).__name__}\n{_where(error)}")
         return None
 
     def _note(self, what: str) -> None:
@@ -301,23 +300,40 @@ class Agent:
         credentials = grpc.ssl_channel_credentials(
             identity.authority, identity.key, identity.certificate
         )
-        options = [*self._spec.options(), ("grpc.ssl_target_name_override", HUB_NAME)]
+        options = [
+            *self._spec.options(),
+            ("grpc.ssl_target_name_override", HUB_NAME),
+            # Every dial stands for itself: no waiting of gRPC's own on top of ours.
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_retries", 0),
+        ]
         async with grpc.aio.secure_channel(self._address, credentials, options=options) as channel:
             stream = channel.stream_stream(METHOD)()
             try:
                 await asyncio.wait_for(self._greet(stream), self._spec.hello_timeout)
-                writing = asyncio.ensure_future(self._write(stream))
-                try:
-                    await self._read(stream)
-                finally:
-                    writing.cancel()
-                    with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
-                        await writing
+                await self._converse(stream)
             finally:
                 if self.status.is_connected:
                     self.status.is_connected = False
                     self.status.num_cuts += 1
                 stream.cancel()
+
+    async def _converse(self, stream: Any) -> None:
+        """Read and write until either ends; why is what the reader found, if it found anything."""
+        reading = asyncio.ensure_future(self._read(stream))
+        writing = asyncio.ensure_future(self._write(stream))
+        try:
+            await asyncio.wait([reading, writing], return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                # Writing fails at once on a stream that the hub has ended; why is yet to be read.
+                await asyncio.wait([reading], timeout=1.0)
+        finally:
+            for task in (reading, writing):
+                task.cancel()
+            ends = await asyncio.gather(reading, writing, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
 
     async def _greet(self, stream: Any) -> None:
         session = self._session

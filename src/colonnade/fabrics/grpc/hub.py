@@ -48,6 +48,9 @@ Admit = Callable[[bytes], str]
 
 _LOG = logging.getLogger("colonnade.hub")
 
+# So long a stream that ends waits for its last frame to be written.
+_ENDING_SECONDS = 2.0
+
 
 @dataclass
 class LinkStatus:
@@ -73,6 +76,17 @@ class _Stream:
         self.task = asyncio.current_task()
         self.has_news = asyncio.Event()
         self.control: list[bytes] = []
+        self.is_ending = False
+        self.writing: asyncio.Task[None] | None = None
+
+    async def end(self, *last: bytes) -> None:
+        """Have the rest written; a write under way is not cancelled, or gRPC loses its count."""
+        self.control += last
+        self.is_ending = True
+        self.has_news.set()
+        if self.writing is not None:
+            await asyncio.wait([self.writing], timeout=_ENDING_SECONDS)
+            self.writing.cancel()
 
 
 class _Link:
@@ -252,10 +266,8 @@ class Hub:
         link = self._known.get(name)
         if link is None or link.stream is None:
             return
-        notice = Notice("IdentityRefused", reason)
         stream = link.stream
-        with contextlib.suppress(Exception):
-            await asyncio.wait_for(stream.context.write(encode_frame(Kind.REFUSE, notice)), 5)
+        await stream.end(encode_frame(Kind.REFUSE, Notice("IdentityRefused", reason)))
         if stream.task is not None:
             stream.task.cancel()
 
@@ -270,19 +282,18 @@ class Hub:
             )
             link = self._known.setdefault(name, _Link(name))
             stream = _Stream(context, hello)
-            self._attach(link, stream, hello, received)
-            writing = asyncio.ensure_future(self._write(link, stream))
-            try:
-                await self._read(link, stream)
-            finally:
-                writing.cancel()
+            await context.write(self._attach(link, stream, hello, received))
+            stream.writing = asyncio.ensure_future(self._write(link, stream))
+            await self._read(link, stream)
         except ColonnadeError as error:
-            await self._refuse(context, link, error)
+            await self._refuse(context, link, stream, error)
         except (TimeoutError, EOFError) as error:
             _LOG.info("a stream ended: %s", type(error).__name__)
         finally:
-            if link is not None and link.stream is stream and stream is not None:
-                self._detach(link)
+            if stream is not None:
+                if link is not None and link.stream is stream:
+                    self._detach(link)
+                await stream.end()
 
     def _admitted(self, context: Any) -> str:
         certificate = context.auth_context().get("x509_pem_cert", [b""])[0]
@@ -304,7 +315,8 @@ class Hub:
             )
         return hello, frame.seen
 
-    def _attach(self, link: _Link, stream: _Stream, hello: Hello, received: int) -> None:
+    def _attach(self, link: _Link, stream: _Stream, hello: Hello, received: int) -> bytes:
+        """Make it the party's stream; gives the welcome."""
         if link.stream is not None:
             if link.stream.incarnation != stream.incarnation:
                 raise RunError(
@@ -319,7 +331,6 @@ class Hub:
             welcome, seen = Opening(0, ""), 0
         else:
             welcome, seen = Opening(post.session, post.purpose), post.seen
-        stream.control.append(encode_frame(Kind.WELCOME, welcome, seen=seen))
         if post is not None:
             post.acknowledged = 0
             if hello.session == post.session:
@@ -335,20 +346,27 @@ class Hub:
         _LOG.info("party '%s' is connected", link.name)
         with self._changed:
             self._changed.notify_all()
+        return encode_frame(Kind.WELCOME, welcome, seen=seen)
 
     def _detach(self, link: _Link) -> None:
         link.stream = None
         link.status.is_connected = False
         _LOG.info("party '%s' is disconnected", link.name)
 
-    async def _refuse(self, context: Any, link: _Link | None, error: ColonnadeError) -> None:
+    async def _refuse(
+        self, context: Any, link: _Link | None, stream: _Stream | None, error: ColonnadeError
+    ) -> None:
         kind = type(error).__name__
         _LOG.warning("%s refused: %s: %s", "a peer" if link is None else link.name, kind, error)
         if link is not None:
             link.status.num_refused += 1
             link.status.last_error = f"{kind}: {error}"
-        with contextlib.suppress(Exception):
-            await context.write(encode_frame(Kind.REFUSE, Notice(kind, str(error))))
+        notice = encode_frame(Kind.REFUSE, Notice(kind, str(error)))
+        if stream is not None and stream.writing is not None:
+            await stream.end(notice)
+        else:
+            with contextlib.suppress(Exception):
+                await context.write(notice)
 
     async def _read(self, link: _Link, stream: _Stream) -> None:
         while True:
@@ -366,16 +384,25 @@ class Hub:
                 # Anything else belongs to a session that is over.
 
     async def _write(self, link: _Link, stream: _Stream) -> None:
-        while True:
-            await stream.has_news.wait()
-            stream.has_news.clear()
-            while message := self._next_message(link, stream):
-                link.status.wire_bytes_down += len(message)
-                await stream.context.write(message)
+        try:
+            while True:
+                await stream.has_news.wait()
+                stream.has_news.clear()
+                while message := self._next_message(link, stream):
+                    link.status.wire_bytes_down += len(message)
+                    await stream.context.write(message)
+                if stream.is_ending:
+                    return
+        except Exception as error:
+            # A stream that can't be written to is of no use: end it, so that another takes over.
+            _LOG.info("writing to '%s' failed: %s", link.name, type(error).__name__)
+            if stream.task is not None:
+                stream.task.cancel()
 
     def _next_message(self, link: _Link, stream: _Stream) -> bytes:
         frames, stream.control = stream.control, []
-        post = link.post
+        # Where another stream has taken over, what is unsent is for that one.
+        post = link.post if link.stream is stream and not stream.is_ending else None
         if post is not None and post.incarnation == stream.incarnation:
             if post.seen > post.acknowledged:
                 post.acknowledged = post.seen

@@ -49,6 +49,8 @@ class LinkSpec:
             ("grpc.max_receive_message_length", self.message_bytes),
             ("grpc.keepalive_time_ms", int(self.keepalive * 1000)),
             ("grpc.keepalive_timeout_ms", int(self.keepalive_timeout * 1000)),
+            # Without this an unanswered ping is waited for a whole minute.
+            ("grpc.http2.ping_timeout_ms", int(self.keepalive_timeout * 1000)),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.max_ping_strikes", 0),
