@@ -284,13 +284,13 @@ class TestHangs:
         net.agent()
         fabric = net.fabric(patience=Patience(timeout=60))
         Parties(fabric).start("a", "pause")
+        actions: dict[str, Callable[[], Any]] = {
+            "keep": lambda: fabric.run(fabric.keep("tag")),
+            "settle": lambda: fabric.run(fabric.settle()),
+            "state": fabric.state,
+        }
         with pytest.raises(NoAnswer, match="'a'"):
-            if verb == "keep":
-                fabric.run(fabric.keep("tag"))
-            elif verb == "settle":
-                fabric.run(fabric.settle())
-            else:
-                fabric.state()
+            actions[verb]()
 
 
 class TestFlood:
@@ -307,9 +307,10 @@ class TestFlood:
     def test_a_party_that_takes_nothing_up_holds_the_sender_back(self) -> None:
         hub, agent, fabric, party = self.flooded(Patience(timeout=60))
         parties = Parties(fabric)
+        for _ in range(4):
+            fabric.run(parties.tell("hold", torch.ones(1000)))
         with pytest.raises(NoAnswer, match="16384 bytes wait for it already"):
-            for _ in range(20):
-                fabric.run(parties.tell("hold", torch.ones(1000)))
+            fabric.run(parties.tell("hold", torch.ones(1000)))
         party.may_go_on.set()
         fabric.close()
         agent.stop()

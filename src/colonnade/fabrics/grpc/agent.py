@@ -49,6 +49,8 @@ METHOD = "/colonnade.Link/Connect"
 SWEEP_SECONDS = 0.02
 # How long an agent that ends tries to hand over its last replies.
 LEAVE_SECONDS = 5.0
+# How long a stream that ends is listened to for why.
+_LAST_WORDS_SECONDS = 1.0
 
 _LOG = logging.getLogger("colonnade.agent")
 
@@ -130,6 +132,7 @@ class Agent:
         self._session = _Session(Opening(0, ""), self._spec.outbox_bytes)
         self._attempt: asyncio.Task[None] | None = None
         self._control: list[bytes] = []
+        self._is_last_message = False
         self._is_leaving = asyncio.Event()
         self._has_progressed = False
         self._has_news = asyncio.Event()
@@ -326,7 +329,12 @@ class Agent:
             await asyncio.wait([reading, writing], return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
                 # Writing fails at once on a stream that the hub has ended; why is yet to be read.
-                await asyncio.wait([reading], timeout=1.0)
+                await asyncio.wait([reading], timeout=_LAST_WORDS_SECONDS)
+            elif isinstance(error := reading.exception(), ProtocolError):
+                notice = Notice("ProtocolError", str(error))
+                self._control.append(encode_frame(Kind.REFUSE, notice))
+                with contextlib.suppress(Exception):
+                    await asyncio.wait_for(self._hear_out(stream, writing), _LAST_WORDS_SECONDS)
         finally:
             for task in (reading, writing):
                 task.cancel()
@@ -335,9 +343,19 @@ class Agent:
             if isinstance(end, Exception):
                 raise end
 
+    async def _hear_out(self, stream: Any, writing: asyncio.Future[None]) -> None:
+        """Have the last frame written, and wait until the hub has ended the stream too."""
+        self._is_last_message = True
+        self._has_news.set()
+        await asyncio.wait([writing])
+        await stream.done_writing()
+        while await stream.read() is not grpc.aio.EOF:
+            pass
+
     async def _greet(self, stream: Any) -> None:
         session = self._session
         self._control.clear()
+        self._is_last_message = False
         hello = Hello(self._identity.name, self._incarnation, session.id)
         await stream.write(encode_frame(Kind.HELLO, hello, seen=session.received))
         message = await stream.read()
@@ -366,12 +384,8 @@ class Agent:
             if message is grpc.aio.EOF:
                 raise EOFError("the hub closed the stream")
             self.status.wire_bytes_down += len(message)
-            try:
-                for frame in decode_frames(message):
-                    self._take(frame)
-            except ProtocolError as error:
-                await stream.write(encode_frame(Kind.REFUSE, Notice("ProtocolError", str(error))))
-                raise
+            for frame in decode_frames(message):
+                self._take(frame)
 
     def _take(self, frame: Frame) -> None:
         self._mind_refusal(frame)
@@ -423,6 +437,8 @@ class Agent:
             while message := self._next_message():
                 self.status.wire_bytes_up += len(message)
                 await stream.write(message)
+            if self._is_last_message:
+                return
 
     def _next_message(self) -> bytes:
         session = self._session
