@@ -156,9 +156,16 @@ def test_from_init_to_revocation(place: Path, run: Run, hub: subprocess.Popen[st
     out, err = hub.communicate(timeout=60)
     assert hub.returncode == 0
     assert out == "stopped\n"
-    # The hub tells in its log who was refused and why, and no token and no key.
+    # The hub tells in its log who came and why somebody was refused, and no token and no key.
     lines = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
-    assert [line["reason"] for line in lines] == ["invitation already used", "revoked", "revoked"]
+    assert [line.get("reason") or line["event"] for line in lines] == [
+        "a party enrolled",
+        "invitation already used",
+        "a certificate was renewed",
+        "revoked",
+        "revoked",
+    ]
+    assert lines[0]["party"] == "telco"
     token = json.loads(Path("telco.invitation").read_text())["token"]
     assert token not in out + err
 
@@ -189,7 +196,7 @@ def test_mistakes_end_in_one_line(place: Path, run: Run) -> None:
     assert_one_line(run("party", "join", "customers.csv", *table), "not an invitation")
     assert_one_line(
         run("party", "join", "telco.invitation", "--data", "customers.csv", "--id", "id"),
-        "no column ['id']",
+        "no column 'id'",
         "customer_id, calls",
     )
     assert_one_line(run("party", "run", "full"), "not a party's directory")

@@ -314,6 +314,15 @@ def test_the_hub_renews_its_own_certificate(tmp_path: Path) -> None:
     check_identity(second, Role.HUB, clock())
 
 
+def test_a_clock_that_was_ahead_leaves_no_harm(tmp_path: Path) -> None:
+    clock = SetClock()
+    federation = make_federation(tmp_path / "fed", clock)
+    clock.advance(days=400)
+    check_identity(federation.hub_identity(), Role.HUB, clock())
+    clock.advance(days=-400)
+    check_identity(federation.hub_identity(), Role.HUB, clock())
+
+
 def test_the_hub_gets_a_certificate_for_a_new_address(tmp_path: Path) -> None:
     clock = SetClock()
     federation = make_federation(tmp_path / "fed", clock)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import random
 import socket
 import ssl
 from collections.abc import Iterator
@@ -19,15 +20,29 @@ from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.core.errors import ConfigError, DataError, IdentityRefused, RunError
+from colonnade.core.errors import (
+    ConfigError,
+    DataError,
+    IdentityRefused,
+    ProtocolError,
+    RunError,
+)
 from colonnade.fabrics.grpc.identity import HUB_NAME, Identity
 from colonnade.federate.admission import Admission
-from colonnade.federate.certificates import Reason, key_pem, load_certificate, new_key
-from colonnade.federate.enrolment import EnrolmentService, request_enrolment
+from colonnade.federate.calls import _decoded
+from colonnade.federate.certificates import (
+    Reason,
+    key_pem,
+    load_certificate,
+    load_key,
+    new_key,
+    signing_request,
+)
+from colonnade.federate.enrolment import EnrolmentService, EnrolRequest, request_enrolment
 from colonnade.federate.federation import Federation
 from colonnade.federate.home import own_identity, read_party, write_party
 from colonnade.federate.identities import load_identity, save_identity
-from colonnade.federate.invitations import Invitation, invite, read_invitation, revoke
+from colonnade.federate.invitations import Invitation, enrol, invite, read_invitation, revoke
 from colonnade.federate.joining import check_data, join, renew_if_due
 from colonnade.federate.renewal import RenewalService, renew
 from membership import SetClock, make_federation, make_member
@@ -163,6 +178,7 @@ def test_malformed_messages_end_that_call_only(
         b"null",
         b"[" * 5000,
         b'{"version": NaN}',
+        json.dumps(good | {"token": "\ud800"}).encode(),
         json.dumps(good | {"more": 1}).encode(),
         json.dumps(good | {"token": 7}).encode(),
         json.dumps(good | {"token": [invitation.token]}).encode(),
@@ -189,12 +205,56 @@ def test_malformed_messages_end_that_call_only(
 
 @given(content=st.binary(max_size=200) | st.from_regex(rb"\{.*\}", fullmatch=True))
 def test_no_bytes_but_a_request_are_understood(content: bytes) -> None:
-    from colonnade.core.errors import ProtocolError
-    from colonnade.federate.calls import _decoded
-    from colonnade.federate.enrolment import EnrolRequest
-
     with pytest.raises(ProtocolError):
         _decoded(EnrolRequest, content)
+
+
+def mutated(content: bytes, draw: random.Random) -> bytes:
+    """Bytes changed, removed, added and swapped, at a few places."""
+    changed = bytearray(content)
+    for _ in range(draw.randint(1, 6)):
+        place = draw.randrange(len(changed))
+        what = draw.randrange(4)
+        if what == 0:
+            changed[place] = draw.randrange(256)
+        elif what == 1:
+            del changed[place : place + draw.randrange(1, 40)]
+        elif what == 2:
+            changed[place:place] = draw.randbytes(draw.randrange(1, 9))
+        else:
+            other = draw.randrange(len(changed))
+            changed[place], changed[other] = changed[other], changed[place]
+    return bytes(changed)
+
+
+# A serial number below zero, which only such a certificate has.
+@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
+def test_whatever_comes_is_refused_by_name(tmp_path: Path) -> None:
+    federation = make_federation(tmp_path / "fed", SetClock())
+    made = invite(federation, "telco", tmp_path / "i")
+    member = make_member(federation, "shop").certificate
+    admission = Admission(federation.directory, now=federation.now)
+    key = new_key()
+    csr = signing_request(key, "telco").decode()
+    good = json.dumps({"version": 1, "token": made.token, "request": csr}).encode()
+    draw = random.Random(7)
+    num_refused = 0
+    for _ in range(3000):
+        try:
+            request = _decoded(EnrolRequest, mutated(good, draw))
+            issued = enrol(federation, request.token, request.request.encode())
+        except (ProtocolError, IdentityRefused):
+            num_refused += 1
+        else:
+            assert load_certificate(issued, "issued").public_key() == key.public_key()
+        bad = mutated(member, draw)
+        try:
+            admission(bad)
+        except IdentityRefused:
+            num_refused += 1
+        else:  # only what stands around the certificate was changed
+            assert load_certificate(bad, "it") == load_certificate(member, "it")
+    assert num_refused > 5900
 
 
 # Renewal
@@ -222,8 +282,6 @@ def test_a_member_renews_over_mutual_tls(federation: Federation, renewals: int) 
 
 
 def test_a_renewal_needs_a_new_key(federation: Federation, renewals: int) -> None:
-    from colonnade.federate.certificates import load_key, signing_request
-
     member = make_member(federation, "telco")
     request = signing_request(load_key(member.key, "it"), "telco").decode()
     content = json.dumps({"version": 1, "request": request}).encode()

@@ -28,7 +28,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _require_network() -> None:
-    absent = [name for name in ("grpc", "cryptography") if not importlib.util.find_spec(name)]
+    needed = ("grpc", "cryptography", "prometheus_client")
+    absent = [name for name in needed if not importlib.util.find_spec(name)]
     if absent:
         raise ConfigError(
             f"{absent[0]} is not installed; install it with: pip install 'colonnade[network]'"

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from pyarrow import ArrowException
-from pyarrow.parquet import ParquetFile
 
 from colonnade.core.errors import ColonnadeError, ConfigError, DataError
 
@@ -184,31 +183,14 @@ def require_columns(table: pd.DataFrame, columns: Sequence[str], where: str) -> 
         raise DataError(f"{where}: no column {absent}; it has: {shown}")
 
 
-def read_table(
-    path: Path,
-    *,
-    text_columns: Sequence[str] = (),
-    only: Sequence[str] | None = None,
-) -> pd.DataFrame:
-    """Read CSV (also .gz) or Parquet by its ending; ``text_columns`` are kept as written.
-
-    ``only`` reads these columns and no others; none at all gives the header of the table.
-    """
-    is_header = only is not None and not only
+def read_table(path: Path, *, text_columns: Sequence[str] = ()) -> pd.DataFrame:
+    """Read CSV (also .gz) or Parquet by its ending; ``text_columns`` are kept as written."""
     if is_parquet(path):
         with readable_as("Parquet", path):
-            if is_header:
-                return pd.DataFrame(ParquetFile(path).schema_arrow.empty_table().to_pandas())
-            return pd.read_parquet(path, columns=None if only is None else list(only))
+            return pd.read_parquet(path)
     with readable_as("CSV", path):
-        return pd.read_csv(
-            path,
-            sep=separator_of(path),
-            dtype=dict.fromkeys(text_columns, str),
-            index_col=False,
-            usecols=list(only) if only else None,
-            nrows=0 if is_header else None,
-        )
+        types = dict.fromkeys(text_columns, str)
+        return pd.read_csv(path, sep=separator_of(path), dtype=types, index_col=False)
 
 
 def is_parquet(path: Path) -> bool:

@@ -55,16 +55,24 @@ class Admission:
         return name
 
     def no_longer(self) -> dict[str, str]:
-        """Parties that came in and would be refused by now, each with the message; told once."""
+        """Parties that came in and belong no more, each with the message; told once.
+
+        The time is not looked at: a clock that jumps must not end links that are sound, and an
+        agent renews its identity long before it expires.
+        """
         refused = {}
         with self._turn:
+            try:
+                register = self._federation.register.read()
+            except StorageError as error:
+                _LOG.error("the register can't be minded: %s", error)
+                return {}  # it throws nobody out
             for name, pem in self._admitted.items():
+                serial = serial_of(load_certificate(pem, f"the certificate of '{name}'"))
                 try:
-                    self._checked(pem)
+                    _check_standing(register, name, serial)
                 except IdentityRefused as error:
                     refused[name] = str(error)
-                except RunError:
-                    continue  # in the log already; a register that can't be read throws nobody out
             for name in refused:
                 del self._admitted[name]
         return refused

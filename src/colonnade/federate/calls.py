@@ -142,7 +142,10 @@ def _decoded(kind: type[M], content: bytes) -> M:
     if len(content) > _MOST_BYTES:
         raise ProtocolError(f"a message of {len(content)} bytes; at most {_MOST_BYTES}")
     try:
-        message = parse(kind, json.loads(content, object_pairs_hook=_once))
+        plain = json.loads(content, object_pairs_hook=_once)
+        # Half of a surrogate pair has no bytes in UTF-8.
+        json.dumps(plain, ensure_ascii=False).encode()
+        message = parse(kind, plain)
     except ConfigError as error:
         # Not the error's own text: it shows values, and one of them is a token.
         key = str(error).partition(":")[0]

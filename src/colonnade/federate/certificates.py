@@ -13,7 +13,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -42,6 +42,17 @@ __all__ = [
 
 Now = Callable[[], datetime.datetime]
 
+# What the parser raises at bytes that are no certificate, or not one of a kind that it knows.
+_UNUSABLE = (
+    ValueError,
+    TypeError,
+    InvalidSignature,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.ExtensionNotFound,
+    x509.UnsupportedGeneralNameType,
+)
 # A label of a DNS name, so that TLS can check it; also the name of a directory.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,58}[a-z0-9])?")
 
@@ -110,7 +121,7 @@ def load_key(pem: bytes, where: str) -> ec.EllipticCurvePrivateKey:
     """A private key from PEM."""
     try:
         key = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError) as error:
+    except _UNUSABLE as error:
         raise _refused(Reason.UNREADABLE, f"{where}: holds no private key in PEM") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != ec.SECP256R1.name:
         raise _refused(Reason.UNREADABLE, f"{where}: not a key on the curve P-256")
@@ -138,7 +149,7 @@ def load_certificate(pem: bytes, where: str) -> x509.Certificate:
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         key = certificate.public_key()
-    except ValueError as error:
+    except _UNUSABLE as error:
         raise _refused(Reason.UNREADABLE, f"{where}: holds no certificate in PEM") from error
     if not _is_p256(key):
         raise _refused(Reason.UNREADABLE, f"{where}: the certificate's key is not on P-256")
@@ -161,7 +172,7 @@ def load_request(pem: bytes) -> ec.EllipticCurvePublicKey:
         request = x509.load_pem_x509_csr(pem)
         is_signed = request.is_signature_valid
         key = request.public_key()
-    except (ValueError, TypeError, InvalidSignature) as error:
+    except _UNUSABLE as error:
         raise _refused(Reason.UNREADABLE, "the request for a certificate is not PEM") from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not _is_p256(key):
         raise _refused(Reason.UNREADABLE, "the request's key is not on the curve P-256")
@@ -180,7 +191,7 @@ def name_of(certificate: x509.Certificate) -> str:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         found = names.value.get_values_for_type(x509.DNSName)
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):
+    except _UNUSABLE:
         return ""
     return found[0] if found else ""
 
@@ -191,7 +202,7 @@ def check_issued(
     """Refuse a certificate that this authority has not issued for this use."""
     try:
         certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature) as error:
+    except _UNUSABLE as error:
         raise _refused(
             Reason.FOREIGN, f"{where}: not issued by this federation's authority"
         ) from error
@@ -199,7 +210,7 @@ def check_issued(
         extensions = certificate.extensions
         uses = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         is_authority = extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError) as error:
+    except _UNUSABLE as error:
         raise _refused(Reason.FOREIGN, f"{where}: lacks what a certificate here has") from error
     if is_authority or list(uses) != [role.usage]:
         raise _refused(Reason.FOREIGN, f"{where}: not the certificate of a {role}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import logging
 import re
 import secrets
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ __all__ = [
     "standing",
 ]
 
+_LOG = logging.getLogger("colonnade.membership")
 _KIND = "colonnade invitation"
 # An invitation holds one certificate and a few lines.
 _MOST_BYTES = 16_384
@@ -217,6 +219,8 @@ def enrol(federation: Federation, token: str, request: bytes) -> bytes:
             key=own_print,
             certificate=pem.decode(),
         )
+    fields = {"party": invited.party, "serial": serial_of(certificate)}
+    _LOG.info("a party enrolled", extra={"fields": fields})
     return pem
 
 

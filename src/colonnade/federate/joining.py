@@ -9,7 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from colonnade.core.errors import ConfigError, DataError, IdentityRefused, RunError
-from colonnade.data.blocks import as_ids, read_table, require_columns
+from colonnade.data.blocks import as_ids
+from colonnade.data.id_columns import read_header, read_id_columns
 from colonnade.federate.certificates import Now, Reason, key_pem, new_key, now
 from colonnade.federate.enrolment import request_enrolment
 from colonnade.federate.home import (
@@ -49,15 +50,16 @@ class Joined:
 
 def check_data(path: Path, id_column: str) -> DataSummary:
     """Read a file's header and its id column; nothing of it goes anywhere."""
-    header = read_table(path, only=())
-    require_columns(header, [id_column], f"{path.name}")
-    columns = tuple(str(name) for name in header.columns if name != id_column)
+    header = read_header(path)
+    if id_column not in header:
+        raise DataError(f"{path.name}: no column '{id_column}'; it has: {', '.join(header[:12])}")
+    columns = tuple(name for name in header if name != id_column)
     if not columns:
         raise DataError(f"{path.name}: no columns besides the id '{id_column}'")
-    table = read_table(path, text_columns=[id_column], only=[id_column])
-    ids = as_ids(table[id_column], f"id column '{id_column}' of {path.name}")
-    if not len(ids):
+    pieces = [piece for (piece,) in read_id_columns(path, [id_column], where="data")]
+    if not sum(map(len, pieces)):
         raise DataError(f"{path.name}: no rows; give it at least one")
+    ids = as_ids(pd.concat(pieces), f"id column '{id_column}' of {path.name}")
     return DataSummary(
         num_rows=len(ids),
         num_duplicates=int(pd.Series(ids).duplicated().sum()),

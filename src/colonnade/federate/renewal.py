@@ -7,6 +7,7 @@ out; from then on the old one is refused.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from colonnade.federate.identities import check_identity
 __all__ = ["RenewalService", "issue_renewal", "renew", "renewal_handler"]
 
 _PATH = "/colonnade.membership.v1/Renew"
+_LOG = logging.getLogger("colonnade.membership")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,8 @@ def issue_renewal(
             successor=serial_of(certificate),
             successor_expires=certificate.not_valid_after_utc.isoformat(timespec="seconds"),
         )
+    fields = {"party": name, "serial": serial_of(certificate)}
+    _LOG.info("a certificate was renewed", extra={"fields": fields})
     return certificate_pem(certificate)
 
 

@@ -299,6 +299,8 @@ class _Listener(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], service: Service) -> None:
         self.service = service
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
         super().__init__(address, _Endpoints)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
