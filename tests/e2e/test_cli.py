@@ -31,6 +31,13 @@ COMMAND = str(Path(sys.executable).with_name("colonnade"))
 QUICKSTART = Path(__file__).parents[2] / "docs" / "quickstart.md"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 COMMANDS = [str(command.name) for command in app.registered_commands]
+GROUPS = {str(group.name): group.typer_instance for group in app.registered_groups}
+IN_GROUPS = [
+    f"{name} {command.name}"
+    for name, group in GROUPS.items()
+    if group is not None
+    for command in group.registered_commands
+]
 SETTINGS = """
 [label_holder]
 name = "bank"
@@ -123,9 +130,9 @@ def weights(directory: Path) -> dict[str, torch.Tensor]:
 # Help and lists
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *IN_GROUPS])
 def test_every_command_has_help_with_an_example(name: str) -> None:
-    shown = CliRunner().invoke(app, [name, "--help"])
+    shown = CliRunner().invoke(app, [*name.split(), "--help"])
     assert shown.exit_code == 0
     assert re.search(rf"Example:\s+colonnade {name}\b", shown.output)
 
@@ -133,7 +140,7 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
 def test_help_lists_every_command() -> None:
     for arguments in (["--help"], ["-h"], []):
         listed = CliRunner().invoke(app, arguments).output
-        assert all(re.search(rf"\b{name}\b", listed) for name in COMMANDS)
+        assert all(re.search(rf"\b{name}\b", listed) for name in (*COMMANDS, *GROUPS))
 
 
 def test_methods_as_json() -> None:

@@ -17,7 +17,15 @@ from colonnade.core.errors import ConfigError, DataError
 from colonnade.data.blocks import read_table, require_columns
 from colonnade.run.storage import party_directory
 
-__all__ = ["key_columns", "number_samples", "prepare_column", "read_keyed_table"]
+__all__ = [
+    "key_columns",
+    "label_rows_by_id",
+    "load_alignment",
+    "number_samples",
+    "prepare_column",
+    "read_keyed_table",
+    "rows_of_samples",
+]
 
 
 def key_columns(terms: AlignSpec, name: str, id_column: str | None) -> tuple[str, ...]:
@@ -56,12 +64,12 @@ def number_samples(
     if apart in tables:
         # Labels that stood in a party's own table went by its ids.
         with_labels = files[apart]
-        label_rows = _by_id(tables[apart], with_labels, labels)
+        label_rows = label_rows_by_id(tables[apart], with_labels, labels)
     else:
         with_labels = _load(directory, apart, labels)
-        label_rows = _kept(with_labels, labels)
+        label_rows = rows_of_samples(with_labels, labels)
     check_together({item.participant: item.digest for item in (*files.values(), with_labels)})
-    rows = {name: _kept(item, tables[name]) for name, item in files.items()}
+    rows = {name: rows_of_samples(item, tables[name]) for name, item in files.items()}
     usable = label_rows >= 0
     usable &= np.any([item >= 0 for item in rows.values()], axis=0)
     if not usable.any():
@@ -83,22 +91,29 @@ def _load(directory: Path, name: str, ids: PreparedIds) -> PartyAlignment:
             f"data.alignment: {directory} holds nothing of '{name}'; align with all parties of "
             "this run, or name the right directory"
         )
+    return load_alignment(path, ids)
+
+
+def load_alignment(path: Path, ids: PreparedIds) -> PartyAlignment:
+    """A participant's own alignment, if its table is still the one that was aligned."""
     alignment = PartyAlignment.load(path)
     alignment.check_ids(ids)
     return alignment
 
 
-def _kept(alignment: PartyAlignment, ids: PreparedIds) -> np.ndarray[Any, np.dtype[np.int64]]:
+def rows_of_samples(
+    alignment: PartyAlignment, ids: PreparedIds
+) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The row of every sample among those that are kept; -1 where it is not here."""
     place = np.full(ids.num_rows + 1, -1, dtype=np.int64)
     place[ids.rows] = np.arange(len(ids))
     return place[alignment.row_of_sample()]
 
 
-def _by_id(
+def label_rows_by_id(
     block: PreparedIds, alignment: PartyAlignment, labels: PreparedIds
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The label's row of every sample, through the ids of the same party's block."""
     of_block = pd.Index(labels.ids[:]).get_indexer(pd.Index(block.ids[:]))
-    rows = _kept(alignment, block)
+    rows = rows_of_samples(alignment, block)
     return np.where(rows >= 0, of_block[rows], -1).astype(np.int64)

@@ -69,6 +69,7 @@ def _plain_blueprint(root: Path, blueprint: Blueprint) -> dict[Path, Any]:
         "num_samples": dict(blueprint.num_samples),
         "num_complete": dict(blueprint.num_complete),
         "num_rows": dict(blueprint.num_rows),
+        "elsewhere": list(blueprint.elsewhere),
     }
     return {
         root / "config.json": plain_spec(blueprint.spec),
@@ -91,7 +92,7 @@ def read_blueprint(root: Path) -> Blueprint:
         task = read_json(file)
         label, holder = task.pop("label"), task.pop("holder")
         num_samples, num_rows = task.pop("num_samples"), task.pop("num_rows")
-        num_complete = task.pop("num_complete")
+        num_complete, elsewhere = task.pop("num_complete"), task.pop("elsewhere", [])
         fitted = Task(**{**task, "classes": tuple(task["classes"])})
         for file in sorted((root / "parties").glob("*/preparation.json")):
             plain = read_json(file)
@@ -108,6 +109,7 @@ def read_blueprint(root: Path) -> Blueprint:
         num_rows=num_rows,
         task=fitted,
         preparations=preparations,
+        elsewhere=tuple(elsewhere),
     )
 
 
