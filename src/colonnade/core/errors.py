@@ -12,6 +12,8 @@
     │   ├── NoAnswer         a party did not answer by the deadline
     │   ├── Diverged         the loss is no longer a finite number
     │   ├── Deadlock         everybody waits and nothing is on its way
+    │   ├── Refused          a party's own rules don't allow what was asked of it
+    │   │   └── BudgetSpent  one more release would exceed a party's privacy budget
     │   └── ProtocolError    a message that the method does not allow
     └── StorageError         a run directory or a checkpoint can't be used
 
@@ -21,6 +23,7 @@ A message names what, where, and the remedy. Catch ``ColonnadeError`` to catch t
 from __future__ import annotations
 
 __all__ = [
+    "BudgetSpent",
     "ColonnadeError",
     "ConfigError",
     "DataError",
@@ -31,6 +34,7 @@ __all__ = [
     "NoAnswer",
     "PartyFailed",
     "ProtocolError",
+    "Refused",
     "RunError",
     "StorageError",
 ]
@@ -91,6 +95,18 @@ class Deadlock(RunError):
     def __init__(self, message: str, *, tick: int) -> None:
         super().__init__(message)
         self.tick = tick
+
+
+class Refused(RunError):
+    """A party's own rules don't allow what was asked of it; the message names the rule."""
+
+    def __init__(self, message: str, *, party: str) -> None:
+        super().__init__(message)
+        self.party = party
+
+
+class BudgetSpent(Refused):
+    """One more release would exceed a party's privacy budget."""
 
 
 class ProtocolError(RunError):

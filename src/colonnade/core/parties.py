@@ -17,11 +17,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from colonnade.core.errors import ConfigError, NoAnswer, PartyFailed, ProtocolError
+import torch
+from torch import Tensor
+
+from colonnade.core.errors import (
+    BudgetSpent,
+    ConfigError,
+    Diverged,
+    NoAnswer,
+    PartyFailed,
+    ProtocolError,
+    Refused,
+)
 from colonnade.core.fabric import Fabric
 from colonnade.core.messages import Call, Reply, Value, pack_reply, unpack_reply
+from colonnade.core.protection import Reader
+from colonnade.core.sums import Sums, Total
 
-__all__ = ["Arrival", "Each", "Parties", "Patience", "each"]
+__all__ = ["Arrival", "Each", "Parties", "Patience", "Total", "each"]
+
+# Failures that are decisions: they keep their kind on the way.
+_REFUSALS: Mapping[str, type[Refused]] = {"Refused": Refused, "BudgetSpent": BudgetSpent}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +80,17 @@ class Arrival(NamedTuple):
 class Parties:
     """All parties of a federation, as the label holder sees them: through links only."""
 
-    def __init__(self, fabric: Fabric, patience: Patience | None = None) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        patience: Patience | None = None,
+        *,
+        sums: Sums | None = None,
+        read: Reader | None = None,
+    ) -> None:
         self.names = fabric.names
+        self._sums = sums
+        self._read = read
         self.exchange = 0
         self.num_dropped = 0
         self.fabric = fabric
@@ -115,6 +140,34 @@ class Parties:
         if open_calls and deadline is None and self._patience.then == "stop":
             raise self._no_answer((name for name, _ in open_calls.values()), verb)
         return {name: answers[name] for name in chosen if name in answers}
+
+    @property
+    def sums_only(self) -> bool:
+        """Whether embeddings leave their parties as parts of a sum only."""
+        return self._sums is not None
+
+    async def total(
+        self,
+        verb: str,
+        *arguments: Any,
+        among: Iterable[str] | None = None,
+        deadline: int | None = None,
+    ) -> Total:
+        """Ask each party for a tensor; the sum of the answers, added up in party order."""
+        if self._sums is not None:
+            return await self._sums.total(self, verb, arguments, among, deadline)
+        answers = await self.ask(verb, *arguments, among=among, deadline=deadline)
+        if not answers:
+            raise self._no_answer(self._chosen(among), verb)
+        if len({item.shape for item in answers.values()}) > 1:
+            shapes = ", ".join(f"{name} {tuple(item.shape)}" for name, item in answers.items())
+            raise ProtocolError(f"'{verb}': answers of different shapes have no sum: {shapes}")
+        value, *others = answers.values()
+        for item in others:
+            value = value + item
+        if not torch.isfinite(value).all():
+            raise self._not_finite(answers, verb)
+        return Total(value, tuple(answers))
 
     async def tell(self, verb: str, *arguments: Any, among: Iterable[str] | None = None) -> None:
         """Have each party do something; its failure, if any, is raised by a later wait."""
@@ -213,7 +266,7 @@ class Parties:
             told.popleft()
         if reply.failure is not None:
             raise self._failed(reply, verb)
-        return reply.value
+        return reply.value if self._read is None else self._read(reply.party, reply.value)
 
     def _set_aside(self, reply: Reply) -> None:
         """A reply that the current wait is not for: keep it, raise it, or drop it."""
@@ -227,6 +280,10 @@ class Parties:
     def _failed(self, reply: Reply, verb: str) -> Exception:
         failure = reply.failure
         assert failure is not None
+        if failure.kind in _REFUSALS:
+            return _REFUSALS[failure.kind](failure.message, party=reply.party)
+        if failure.kind == "Diverged":
+            return Diverged(failure.message, exchange=reply.exchange, party=reply.party)
         error = PartyFailed(
             f"party '{reply.party}' failed at exchange {reply.exchange} ({verb}): "
             f"{failure.kind}: {failure.message}",
@@ -234,6 +291,17 @@ class Parties:
         )
         error.__cause__ = failure.cause
         return error
+
+    def _not_finite(self, answers: Mapping[str, Tensor], verb: str) -> Diverged:
+        """Whose numbers are to blame: the first that are not finite; else those of the largest."""
+        wild = [name for name, item in answers.items() if not torch.isfinite(item).all()]
+        who = wild[0] if wild else max(answers, key=lambda name: float(answers[name].abs().max()))
+        return Diverged(
+            f"exchange {self.exchange}: party '{who}' sent an answer to '{verb}' with values that "
+            "are not finite, or too large to be summed; lower its learning rate, or check its data",
+            exchange=self.exchange,
+            party=who,
+        )
 
     def _no_answer(self, silent: Iterable[str], verb: str) -> NoAnswer:
         silent = sorted(set(silent))

@@ -34,6 +34,7 @@ from colonnade.models import (
     embedded_width,
     is_deterministic,
 )
+from colonnade.run.protecting import Guarding, MakeLedger
 from colonnade.run.sources import Sources
 from colonnade.run.spec import RunSpec
 
@@ -104,15 +105,20 @@ class Blueprint:
         data: TrainingData = NO_DATA,
         *,
         make_vault: MakeVault | None = None,
+        make_ledger: MakeLedger | None = None,
     ) -> Federation:
         """Make parties, label holder and fabric, with fresh weights from the seed."""
         spec = self.spec
+        guarding = self._guarding(make_ledger)
         plans = self._plans(data)
         holder = self._label_holder(data, plans)
-        parties = {}
+        encoders = {}
         for name in self.participants:
             with drawing_from(derive_seed(spec.seed, "init", "party", name)):
-                encoder = self._encoder(name)
+                encoders[name] = self._encoder(name)
+        guards = guarding.guards(encoders)
+        parties = {}
+        for name, encoder in encoders.items():
             parts = {
                 part: Part(features=data.features[part][name], plan=plans[part])
                 for part in data.features
@@ -126,11 +132,24 @@ class Blueprint:
                 deterministic=is_deterministic(encoder),
                 replica=self._replica(holder) if spec.method.shares_labels else None,
                 vault=make_vault(name) if make_vault else None,
+                guard=guards[name],
             )
         local = frozenset({self.label_holder} & set(parties))
         fabric = _with_traces(spec.fabric).build(parties, local=local, seed=spec.seed)
         holder.clock = fabric.clock
-        return Federation(spec.method, holder, fabric, spec.patience)
+        return Federation(spec.method, holder, fabric, spec.patience, guarding.sums, guarding.read)
+
+    def _guarding(self, make_ledger: MakeLedger | None) -> Guarding:
+        """Protections that fit each other, and every party's policy."""
+        guarding = Guarding(
+            spec=self.spec,
+            participants=self.participants,
+            label_holder=self.label_holder,
+            make_ledger=make_ledger,
+        )
+        columns = {name: (*item.numeric, *item.levels) for name, item in self.preparations.items()}
+        guarding.check_policies(columns, self.num_rows, sum(self.num_samples.values()))
+        return guarding
 
     def _replica(self, holder: LabelHolder) -> Replica:
         # Only the training part: the others' labels are for measuring, at the label holder.

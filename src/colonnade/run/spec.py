@@ -24,6 +24,7 @@ from colonnade.fabrics.sleeps import SLEEPS, Sleep
 from colonnade.methods import METHODS
 from colonnade.methods.splitnn import SplitNN
 from colonnade.models import ENCODERS, FUSIONS, EncoderSpec, FusionSpec, MLPFusionSpec, MLPSpec
+from colonnade.protect import PROTECTIONS, ProtectionSpec
 
 __all__ = [
     "CHOICES",
@@ -45,6 +46,7 @@ CHOICES: Mapping[type, Choice] = {
     FusionSpec: Choice(tag="kind", options=FUSIONS),
     Duration: DURATIONS,
     Sleep: SLEEPS,
+    ProtectionSpec: Choice(tag="kind", options=PROTECTIONS),
 }
 
 
@@ -88,6 +90,8 @@ class PartySpec:
     prepare: PrepareSpec | None = None
     encoder: EncoderSpec | None = None
     optimizer: OptimizerSpec | None = None
+    protect: tuple[ProtectionSpec, ...] | None = None
+    policy: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +101,7 @@ class DefaultsSpec:
     prepare: PrepareSpec = field(default_factory=PrepareSpec)
     encoder: EncoderSpec = field(default_factory=MLPSpec)
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+    protect: tuple[ProtectionSpec, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +155,16 @@ class RunSpec:
         own = self.party.get(party, _NOTHING_OWN).optimizer
         return self.defaults.optimizer if own is None else own
 
+    def protect_of(self, party: str, label_holder: str) -> tuple[ProtectionSpec, ...]:
+        """What a party does to its embeddings before they leave.
+
+        The label holder's own block is at its side: nothing leaves, so defaults don't hold there.
+        """
+        own = self.party.get(party, _NOTHING_OWN).protect
+        if own is None:
+            return () if party == label_holder else self.defaults.protect
+        return own
+
 
 _NOTHING_OWN = PartySpec()
 
@@ -189,5 +204,8 @@ def _with_absolute_files(spec: RunSpec, base: Path) -> RunSpec:
         return None if file is None else (base / file).resolve()
 
     holder = replace(spec.label_holder, file=absolute(spec.label_holder.file))
-    party = {name: replace(item, file=absolute(item.file)) for name, item in spec.party.items()}
+    party = {
+        name: replace(item, file=absolute(item.file), policy=absolute(item.policy))
+        for name, item in spec.party.items()
+    }
     return replace(spec, label_holder=holder, party=party)
