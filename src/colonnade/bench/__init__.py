@@ -11,6 +11,7 @@ import torch
 
 from colonnade.bench.align import bench_align
 from colonnade.bench.memory import bench_memory
+from colonnade.bench.protect import bench_protect
 from colonnade.bench.simulate import bench_simulate
 from colonnade.bench.step import bench_step
 from colonnade.run.summary import revision
@@ -22,6 +23,7 @@ BENCHES: Mapping[str, Callable[[bool], list[dict[str, Any]]]] = {
     "memory": bench_memory,
     "simulate": bench_simulate,
     "align": bench_align,
+    "protect": bench_protect,
 }
 
 

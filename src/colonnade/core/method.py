@@ -50,6 +50,11 @@ class Method(ABC):
         """Whether parties need labels of their own, by agreement beforehand."""
         return False
 
+    @property
+    def wants_packed(self) -> Mapping[str, Any] | None:
+        """Settings of the compression that every party should use; none unless a method says so."""
+        return None
+
     @abstractmethod
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """One exchange: everything between two moments at which a checkpoint may be taken."""

@@ -161,11 +161,9 @@ class Party(Respondent):
 
     # The door
 
-    def admit(self, call: Call) -> None:
-        """Let the guard look at a call before it runs."""
-        if self.guard is not None:
-            self._made.clear()
-            self.guard.admit(call)
+    def entering(self, call: Call) -> None:
+        """Forget what was encoded for the call before."""
+        self._made.clear()
 
     def leaving(self, call: Call, value: Value) -> Value:
         """Let the guard look at what leaves."""
@@ -316,10 +314,7 @@ class Party(Respondent):
     def _note(self, purpose: str, number: int, batch: Batch, embedding: Tensor) -> None:
         if self.guard is not None:
             plan = self.parts[batch.part].plan
-            positions = plan.positions(batch.number)
-            self._made.append(
-                Encoding(purpose, number, batch, positions, plan.num_samples, embedding)
-            )
+            self._made.append(Encoding(purpose, number, batch, plan, embedding))
 
     def _forward(self, batch: Batch, number: int) -> Tensor:
         """Encode in training mode; dropout and the like draw from this party's own stream."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
+from colonnade.core.batches import BatchPlan
 from colonnade.core.messages import Batch, Call, Value
 
 __all__ = ["Encoding", "Guard", "Reader"]
@@ -24,17 +25,12 @@ class Encoding(NamedTuple):
     purpose: str
     number: int
     batch: Batch
-    positions: Tensor
-    num_samples: int
+    plan: BatchPlan
     embedding: Tensor
 
 
 class Guard(ABC):
     """A party's protections, account, ledger and policy, as the party's code sees them."""
-
-    @abstractmethod
-    def admit(self, call: Call) -> None:
-        """Raise Refused if this call may not run here at all."""
 
     @abstractmethod
     def encoding(self, purpose: str, number: int, batch: Batch) -> None:

@@ -36,8 +36,8 @@ class Respondent:
     def fetch(self, tag: str) -> None:
         """Go back to a kept state."""
 
-    def admit(self, call: Call) -> None:
-        """Raise Refused if own rules forbid the call."""
+    def entering(self, call: Call) -> None:
+        """A call whose arguments are in order is about to run."""
 
     def leaving(self, call: Call, value: Value) -> Value:
         """What leaves in place of an answer."""
@@ -56,7 +56,7 @@ class Respondent:
                 )
             self.exchange = call.exchange
             known.check(call.arguments)
-            self.admit(call)
+            self.entering(call)
             value = isolated(self.leaving(call, known.function(self, *call.arguments)))
         except ColonnadeError as error:
             if isinstance(error, Refused):

@@ -8,6 +8,7 @@ from colonnade.core.method import Method
 from colonnade.methods.alone import Alone
 from colonnade.methods.asynchronous import Asynchronous
 from colonnade.methods.centralized import Centralized
+from colonnade.methods.cvfl import CVFL
 from colonnade.methods.fedbcd import FedBCD
 from colonnade.methods.flex import PBCD, AdaptiveFlex, Flex, SyncVFL
 from colonnade.methods.splitnn import SplitNN
@@ -20,6 +21,7 @@ METHODS: Mapping[str, type[Method]] = {
     for method in (
         SplitNN,
         FedBCD,
+        CVFL,
         Asynchronous,
         VAFL,
         PBCD,

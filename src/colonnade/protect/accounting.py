@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from colonnade.core.errors import BudgetSpent
 from colonnade.core.protection import Encoding
@@ -74,31 +74,36 @@ class Account:
         self._delta = delta if budget is None else budget.delta
         self._budget = budget
         self.allowed = None if budget is None else num_releases_within(budget, noise)
-        self._counts: dict[str, Tensor] = {}
+        self._counts: dict[str, np.ndarray[Any, np.dtype[np.int32]]] = {}
+        self._most = 0
         # The last encodings that were counted: the same one again is the same release.
         self._last: dict[str, int] = {}
 
     @property
     def num_releases(self) -> int:
         """Of the sample that was released most often."""
-        return max((int(item.max()) for item in self._counts.values()), default=0)
+        return self._most
 
     def charge(self, encoding: Encoding) -> None:
         """Count one release of each of an encoding's samples, or raise BudgetSpent."""
         if self._last.get(encoding.purpose) == encoding.number:
             return
-        counts = self._counts_of(encoding.batch.part, encoding.num_samples)
-        found = counts[encoding.positions] + 1
-        if self.allowed is not None and int(found.max()) > self.allowed:
+        batch, plan = encoding.batch, encoding.plan
+        positions = plan.positions(batch.number).numpy()
+        counts = self._counts_of(batch.part, plan.num_samples)
+        found = counts[positions] + 1
+        most = int(found.max(initial=0))
+        if self.allowed is not None and most > self.allowed:
             raise BudgetSpent(
                 f"party '{self._party}' refuses by its policy, rule 'budget': batch "
-                f"{encoding.batch.number} of part '{encoding.batch.part}' has samples that were "
-                f"released {int(found.max()) - 1} times; with noise {self._noise:g} the budget "
+                f"{batch.number} of part '{batch.part}' has samples that were "
+                f"released {most - 1} times; with noise {self._noise:g} the budget "
                 f"({_shown(self._budget)}) allows {self.allowed}; use more noise, fewer epochs or "
                 "evaluations, or raise the budget",
                 party=self._party,
             )
-        counts[encoding.positions] = found
+        counts[positions] = found
+        self._most = max(self._most, most)
         self._last[encoding.purpose] = encoding.number
 
     def spent(self) -> dict[str, float]:
@@ -113,20 +118,22 @@ class Account:
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"counts": dict(self._counts), "last": dict(self._last)}
+        counts = {name: torch.from_numpy(item.copy()) for name, item in self._counts.items()}
+        return {"counts": counts, "last": dict(self._last)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """From a checkpoint."""
-        self._counts = {name: item.clone() for name, item in state["counts"].items()}
+        self._counts = {name: item.numpy().copy() for name, item in state["counts"].items()}
+        self._most = max((int(item.max()) for item in self._counts.values()), default=0)
         self._last = dict(state["last"])
 
-    def _counts_of(self, part: str, num_samples: int) -> Tensor:
+    def _counts_of(self, part: str, num_samples: int) -> np.ndarray[Any, np.dtype[np.int32]]:
         counts = self._counts.get(part)
         if counts is None:
-            counts = torch.zeros(num_samples, dtype=torch.int32)
+            counts = np.zeros(num_samples, dtype=np.int32)
         elif len(counts) != num_samples:
             # Samples to predict come without a name that lasts: take the worst case of any before.
-            counts = torch.full((num_samples,), int(counts.max()), dtype=torch.int32)
+            counts = np.full(num_samples, counts.max(initial=0), dtype=np.int32)
         self._counts[part] = counts
         return counts
 

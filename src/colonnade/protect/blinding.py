@@ -1,7 +1,7 @@
 """Blinding, the party's side: pairwise masks that cancel in the sum over parties.
 
-Paper: EASTER (Wang et al.), equations (4) to (6). Departures: equation (5) taken literally gives one
-constant mask per party, so that the difference of two uploads shows the difference of two
+Paper: EASTER (Wang et al.), equations (4) to (6). Departures: equation (5) taken literally gives
+one constant mask per party, so that the difference of two uploads shows the difference of two
 embeddings, and masks in floating point neither hide nor cancel exactly. Here every pair agrees on
 a secret by X25519; HKDF-SHA256 makes it the pair's key; AES-256 in counter mode makes a fresh
 keystream per exchange; of each pair one party adds it and the other subtracts it, in a ring of

@@ -4,8 +4,8 @@ Paper: C-VFL (Castiglia et al. 2022): top-k sparsification and scalar quantizati
 What crosses are the packed bits, so the fabric's meter counts the real bytes. Gradients come back
 for the embedding as if it had not been compressed (straight through).
 
-A packed embedding: 28 bytes of header (a mark, kind, size of a number, bits, form of the indices; rows,
-width, values per row; a seed), then the payload.
+A packed embedding: 28 bytes of header (a mark, kind, size of a number, bits, form of the indices;
+rows, width, values per row; a seed), then the payload.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _HEADER = struct.Struct("<4sBBBBIIIQ")
 _TOP_K, _RANDOM_K, _QUANTIZED = 1, 2, 3
 # How top-k says which values they are: one bit per value, or the numbers of the kept ones.
 _AS_BITS = 0
-_LARGEST_WIDTH = 2**20
+# A few bytes can stand for many zeros: so many values, and no more.
+_MOST_VALUES = 2**26
 
 Array = np.ndarray[Any, Any]
 
@@ -70,7 +71,11 @@ def unpack(packed: Tensor) -> Tensor:
     if packed.dtype != torch.uint8 or len(raw) < _HEADER.size or raw[:4] != _MAGIC:
         raise ProtocolError("a packed embedding is a tensor of bytes with a header")
     header = _Header(*_HEADER.unpack_from(raw)[1:])
-    if header.itemsize not in (4, 8) or header.width > _LARGEST_WIDTH:
+    if (
+        header.itemsize not in (4, 8)
+        or header.num_rows * header.width > _MOST_VALUES
+        or not (header.kind == _QUANTIZED or 1 <= header.num_kept <= header.width)
+    ):
         raise ProtocolError("a packed embedding has a header that can't be")
     payload = raw[_HEADER.size :]
     reader = {_TOP_K: _unpack_top, _RANDOM_K: _unpack_random, _QUANTIZED: _unpack_quantized}
@@ -170,7 +175,9 @@ def _pack_random(values: Array, spec: RandomK, seed: int) -> tuple[_Header, byte
 def _unpack_random(header: _Header, payload: bytes) -> Array:
     found = np.zeros((header.num_rows, header.width), dtype=_float_type(header.itemsize))
     columns = shuffled(header.width, header.seed)[: header.num_kept]
-    found[:, columns] = np.frombuffer(payload, dtype=found.dtype).reshape(header.num_rows, -1)
+    found[:, columns] = np.frombuffer(payload, dtype=found.dtype).reshape(
+        header.num_rows, header.num_kept
+    )
     return found
 
 

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-import torch
 from torch import Tensor, nn
 
 from colonnade.core.config import dump
@@ -40,9 +39,7 @@ def check_chain(protections: Sequence[ProtectionSpec]) -> None:
                 "one of the two"
             )
         if not issubclass(kinds[-1], Ring):
-            raise ConfigError(
-                "protect: 'blind' or 'fixed' comes last; it changes the numbers' form"
-            )
+            raise ConfigError("protect: 'blind' or 'fixed' comes last; it changes the form")
     if Perturb in kinds[1:]:
         raise ConfigError("protect: 'perturb' comes first; its noise is inside the encoder")
 
@@ -113,9 +110,6 @@ class PartyGuard(Guard):
             self._perturbation.begin(purpose, number, batch)
 
     # At the door
-
-    def admit(self, call: Call) -> None:
-        """Every verb of the method may run; what leaves is another question."""
 
     def leaving(self, call: Call, value: Value, made: Sequence[Encoding]) -> Value:
         """Charge, change the form, and write down what leaves."""
@@ -209,14 +203,14 @@ class PartyGuard(Guard):
             return value
         if not isinstance(value, Tensor) or not value.is_floating_point():
             raise ProtocolError(f"'{call.verb}' gives nothing that could be added up")
-        if not torch.isfinite(value).all():
+        numbers = into_ring(value, ring)
+        if numbers is None:
             raise Diverged(
                 f"exchange {call.exchange}: the embedding of party '{self._party}' has values that "
                 "are not finite; lower its learning rate, or check its data",
                 exchange=call.exchange,
                 party=self._party,
             )
-        numbers = into_ring(value, ring)
         if self._blinding is not None:
             serial, names = order
             batches = [item for item in call.arguments if isinstance(item, Batch)]
@@ -239,10 +233,11 @@ class PartyGuard(Guard):
         if not spec.feedback or encoding.purpose != "encode":
             return pack(embedding, spec, seed)
         if self._left_out is None:
-            self._left_out = embedding.new_zeros(encoding.num_samples, embedding.shape[1])
-        wanted = embedding + self._left_out[encoding.positions]
+            self._left_out = embedding.new_zeros(encoding.plan.num_samples, embedding.shape[1])
+        positions = encoding.plan.positions(encoding.batch.number)
+        wanted = embedding + self._left_out[positions]
         packed = pack(wanted, spec, seed)
-        self._left_out[encoding.positions] = wanted - unpack(packed)
+        self._left_out[positions] = wanted - unpack(packed)
         return packed
 
     def _write(self, call: Call, value: Value) -> None:

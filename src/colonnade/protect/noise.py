@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import hmac
 import math
+from typing import Any, TypeAlias
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from colonnade.protect.extra import needed
 
-__all__ = ["SecretNoise"]
+__all__ = ["Array", "SecretNoise"]
 
 _NUM_SECRET_BYTES = 32
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 class SecretNoise:
@@ -33,35 +35,59 @@ class SecretNoise:
         self._labels = hmac.digest(secret, b"colonnade noise: labels", "sha256")
         mode = ciphers.modes.CTR(bytes(16))
         self._stream = ciphers.Cipher(ciphers.algorithms.AES(key), mode).encryptor()
+        aead = needed("cryptography.hazmat.primitives.ciphers.aead", "noise")
+        self._fingerprints = aead.AESGCM(
+            hmac.digest(secret, b"colonnade noise: fingerprints", "sha256")
+        )
         self._zeros = b""
         self._buffer = bytearray()
 
-    def gaussian(self, like: Tensor, deviation: float, label: bytes) -> Tensor:
+    def fingerprint(self, content: bytes) -> bytes:
+        """A short value that two contents share with negligible probability; only for labels.
+
+        GMAC under one nonce is a keyed universal hash, and fast. It never leaves this object but
+        through the HMAC of a label.
+        """
+        tag: bytes = self._fingerprints.encrypt(bytes(12), b"", content)
+        return tag
+
+    def gaussian(self, shape: tuple[int, ...], deviation: float, dtype: Any, label: bytes) -> Array:
         """Independent normal numbers of a standard deviation, by Box and Muller."""
-        num_pairs = -(-like.numel() // 2)
-        raw, unit = self._whole_numbers(2 * num_pairs, like.dtype, label)
-        # The sign bit would make them negative; without it they are spread over (0, 1].
-        largest = torch.iinfo(raw.dtype).max
-        shares = (raw[:num_pairs] & largest).to(like.dtype).add_(0.5).mul_(unit)
-        radius = shares.log_().mul_(-2.0 * deviation * deviation).sqrt_()
-        angle = raw[num_pairs:].to(like.dtype).mul_(math.pi * unit)
-        drawn = torch.cat((torch.cos(angle).mul_(radius), angle.sin_().mul_(radius)))
-        return drawn[: like.numel()].view(like.shape)
+        num_numbers = math.prod(shape)
+        num_pairs = -(-num_numbers // 2)
+        raw, unit = self._whole_numbers(2 * num_pairs, dtype, label)
+        # Spread over (0, 1]; the half keeps them away from 0, whose logarithm is infinite.
+        radius = raw[:num_pairs].astype(dtype)
+        radius += dtype(0.5)
+        radius *= dtype(unit)
+        np.log(radius, out=radius)
+        radius *= dtype(-2.0 * deviation * deviation)
+        np.sqrt(radius, out=radius)
+        angle = raw[num_pairs:].astype(dtype)
+        angle *= dtype(2.0 * math.pi * unit)
+        drawn = np.empty(2 * num_pairs, dtype=dtype)
+        np.cos(angle, out=drawn[:num_pairs])
+        np.sin(angle, out=drawn[num_pairs:])
+        drawn[:num_pairs] *= radius
+        drawn[num_pairs:] *= radius
+        return drawn[:num_numbers].reshape(shape)
 
-    def uniform(self, like: Tensor, half_width: float, label: bytes) -> Tensor:
+    def uniform(self, shape: tuple[int, ...], half_width: float, dtype: Any, label: bytes) -> Array:
         """Independent numbers spread evenly over ± ``half_width``."""
-        raw, unit = self._whole_numbers(like.numel(), like.dtype, label)
-        return raw.to(like.dtype).mul_(half_width * unit).view(like.shape)
+        raw, unit = self._whole_numbers(math.prod(shape), dtype, label)
+        drawn = raw.astype(dtype)
+        drawn *= dtype(2.0 * half_width * unit)
+        drawn -= dtype(half_width)
+        return drawn.reshape(shape)
 
-    def _whole_numbers(self, count: int, dtype: torch.dtype, label: bytes) -> tuple[Tensor, float]:
-        """Signed whole numbers over their full range, and what makes that range ± 1."""
-        kind, size, unit = (
-            (torch.int64, 8, 2.0**-63) if dtype == torch.float64 else (torch.int32, 4, 2.0**-31)
-        )
+    def _whole_numbers(self, count: int, dtype: Any, label: bytes) -> tuple[Array, float]:
+        """Whole numbers over their full range, and what makes that range one."""
+        kind = np.uint64 if dtype is np.float64 else np.uint32
+        size = np.dtype(kind).itemsize
         self._stream.reset_nonce(hmac.digest(self._labels, label, "sha256")[:16])
         num_bytes = count * size
         if len(self._zeros) < num_bytes:
             self._zeros = bytes(num_bytes)
             self._buffer = bytearray(num_bytes + 16)
         self._stream.update_into(memoryview(self._zeros)[:num_bytes], self._buffer)
-        return torch.frombuffer(self._buffer, dtype=kind, count=count), unit
+        return np.frombuffer(self._buffer, dtype=kind, count=count), 2.0 ** (-8 * size)

@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from colonnade.core.messages import Batch
-from colonnade.protect.noise import SecretNoise
+from colonnade.protect.noise import Array, SecretNoise
 from colonnade.protect.specs import Perturb
 
 __all__ = ["Perturbation"]
@@ -53,8 +54,10 @@ class Perturbation:
         self._num_drawn += 1
         label = self._label + f"layer {self._num_drawn}".encode()
         sequence = output[0] if isinstance(output, tuple) else output
-        noise = self.noise.uniform(sequence, math.sqrt(3) * self.spec.inner, label)
-        blurred = sequence + noise
+        dtype = np.float64 if sequence.dtype == torch.float64 else np.float32
+        shape = tuple(sequence.shape)
+        noise = self.noise.uniform(shape, math.sqrt(3) * self.spec.inner, dtype, label)
+        blurred = sequence + torch.from_numpy(noise)
         return (blurred, *output[1:]) if isinstance(output, tuple) else blurred
 
     def _release(self, layer: nn.Module, arguments: Any, output: Tensor) -> Tensor:
@@ -62,11 +65,18 @@ class Perturbation:
         noisy: Tensor = _ClipAndAdd.apply(output, self)  # type: ignore[no-untyped-call]
         return noisy
 
-    def drawn_for(self, clipped: Tensor) -> Tensor:
-        """The Gaussian noise that hides these values, and no others."""
-        content: bytes = clipped.numpy().tobytes()
+    def clip_and_add(self, flat: Array) -> tuple[Array, Array, Array]:
+        """What leaves; and each sample's norm, and the factor that clipped it."""
+        kind = flat.dtype.type
+        # A zero sample has no direction: the least bit keeps it from a division by zero.
+        norm = np.sqrt(np.einsum("ij,ij->i", flat, flat) + kind(1e-30))[:, None]
+        scale = np.minimum(kind(self.spec.clip) / norm, kind(1.0))
+        noisy = flat * scale
         deviation = self.spec.noise * self.spec.clip
-        return self.noise.gaussian(clipped, deviation, self._label + b"output" + content)
+        # The noise that hides these values, and no others.
+        label = self._label + b"output" + self.noise.fingerprint(noisy.tobytes())
+        noisy += self.noise.gaussian(noisy.shape, deviation, kind, label)
+        return noisy, norm, scale
 
 
 class _ClipAndAdd(torch.autograd.Function):
@@ -74,22 +84,24 @@ class _ClipAndAdd(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, perturbation: Perturbation) -> Tensor:
-        flat = output.flatten(1)
-        norm = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
-        scale = (perturbation.spec.clip / norm).clamp_(max=1.0)
-        clipped = flat * scale
-        ctx.save_for_backward(flat, norm, scale)
-        return clipped.add_(perturbation.drawn_for(clipped)).view_as(output)
+        flat = output.detach().flatten(1).numpy()
+        noisy, norm, scale = perturbation.clip_and_add(flat)
+        ctx.arrays = flat, norm, scale
+        return torch.from_numpy(noisy).view(output.shape)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        flat, norm, scale = ctx.saved_tensors
-        flat_gradient = gradient.flatten(1)
-        along = (flat_gradient * flat).sum(dim=1, keepdim=True).div_(norm * norm)
-        # A sample that was not clipped (a zero one has no direction) passes its gradient on.
-        along.masked_fill_(scale >= 1.0, 0.0)
-        inner = torch.addcmul(flat_gradient, along, flat, value=-1.0).mul_(scale)
-        return inner.view_as(gradient), None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        flat, norm, scale = ctx.arrays
+        given = gradient.flatten(1).numpy()
+        if scale.min(initial=1.0) >= 1.0:
+            return gradient, None
+        # What points along a clipped sample does not change its direction, which alone is left.
+        along = np.einsum("ij,ij->i", given, flat)[:, None] / (norm * norm)
+        along *= scale < 1.0
+        inner = along * flat
+        np.subtract(given, inner, out=inner)
+        inner *= scale
+        return torch.from_numpy(inner).view(gradient.shape), None
 
 
 def _place_of_output(encoder: nn.Module) -> nn.Module:

@@ -20,11 +20,20 @@ def ring_type(ring: Ring) -> type[np.unsignedinteger[Any]]:
     return np.uint32 if ring.ring_bits == 32 else np.uint64
 
 
-def into_ring(values: Tensor, ring: Ring) -> RingArray:
-    """Finite values, clipped to the range and rounded to the nearest step; flat."""
-    scaled = values.detach().clamp(-ring.range, ring.range).mul_(2.0**ring.fraction_bits).round_()
-    whole = scaled.to(torch.int32 if ring.ring_bits == 32 else torch.int64)
-    return whole.flatten().numpy().view(ring_type(ring))
+def into_ring(values: Tensor, ring: Ring) -> RingArray | None:
+    """Values clipped to the range and rounded to the nearest step, flat; none if not finite."""
+    plain = values.detach().flatten().numpy()
+    # Not a number anywhere makes the sum none either, and so do infinities: one pass for all.
+    with np.errstate(invalid="ignore", over="ignore"):
+        if not np.isfinite(plain.sum()) and not np.isfinite(plain).all():
+            return None
+    scaled = np.clip(plain, -ring.range, ring.range)
+    scaled *= plain.dtype.type(2.0**ring.fraction_bits)
+    np.rint(scaled, out=scaled)
+    whole: RingArray = scaled.astype(np.int32 if ring.ring_bits == 32 else np.int64).view(
+        ring_type(ring)
+    )
+    return whole
 
 
 def out_of_ring(total: RingArray, ring: Ring, dtype: torch.dtype) -> Tensor:

@@ -79,7 +79,8 @@ class Ring(ProtectionSpec):
     def most_parties(self) -> int:
         """Of how many parties a sum fits: beyond, it could wrap around."""
         largest = math.floor(self.range * 2.0**self.fraction_bits + 0.5)
-        return (2 ** (self.ring_bits - 1) - 1) // largest
+        bound: int = 2 ** (self.ring_bits - 1) - 1
+        return bound // largest
 
 
 @dataclass(frozen=True, kw_only=True)

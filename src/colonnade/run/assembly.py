@@ -34,6 +34,7 @@ from colonnade.models import (
     embedded_width,
     is_deterministic,
 )
+from colonnade.protect import ProtectionSpec
 from colonnade.run.protecting import Guarding, MakeLedger
 from colonnade.run.sources import Sources
 from colonnade.run.spec import RunSpec
@@ -138,6 +139,11 @@ class Blueprint:
         fabric = _with_traces(spec.fabric).build(parties, local=local, seed=spec.seed)
         holder.clock = fabric.clock
         return Federation(spec.method, holder, fabric, spec.patience, guarding.sums, guarding.read)
+
+    @property
+    def protections(self) -> Mapping[str, tuple[ProtectionSpec, ...]]:
+        """What each party does to its embeddings before they leave, in order."""
+        return self._guarding(None).chains
 
     def _guarding(self, make_ledger: MakeLedger | None) -> Guarding:
         """Protections that fit each other, and every party's policy."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from colonnade.core.config import parse
 from colonnade.core.errors import ConfigError
 from colonnade.core.protection import Guard, Reader
 from colonnade.core.sums import Sums
@@ -18,7 +19,7 @@ from colonnade.protect.identity import Ed25519Signer, PinnedVerifier
 from colonnade.protect.ledger import Ledger
 from colonnade.protect.policy import Policy, Terms, read_policy
 from colonnade.protect.specs import Blind, Compression, Fixed, ProtectionSpec, Ring
-from colonnade.run.spec import RunSpec
+from colonnade.run.spec import CHOICES, RunSpec
 
 __all__ = ["Guarding", "MakeLedger"]
 
@@ -45,7 +46,7 @@ class Guarding:
                 check_chain(self._own(name))
             except ConfigError as error:
                 raise ConfigError(f"party.{name}.{error}") from error
-        if method.pools_blocks and any(self._chains.values()):
+        if method.pools_blocks and any(self.chains.values()):
             raise ConfigError(
                 f"method.name: '{method.info.name}' brings all columns to one place, where no "
                 "protection holds; leave out protect, or use another method"
@@ -54,11 +55,27 @@ class Guarding:
             self._check_ring(self._ring)
 
     @property
-    def _chains(self) -> dict[str, tuple[ProtectionSpec, ...]]:
+    def chains(self) -> dict[str, tuple[ProtectionSpec, ...]]:
+        """What each party does to its embeddings, in order."""
         return {name: self._chain_of(name) for name in self.participants}
 
     def _own(self, name: str) -> tuple[ProtectionSpec, ...]:
-        return self.spec.protect_of(name, self.label_holder)
+        """A party's own protections, and the packing that the method asks for."""
+        own = self.spec.protect_of(name, self.label_holder)
+        wanted = self.spec.method.wants_packed
+        if (
+            wanted is None
+            or name == self.label_holder
+            or any(isinstance(item, Compression) for item in own)
+        ):
+            return own
+        packing: ProtectionSpec = parse(
+            ProtectionSpec,
+            wanted,
+            choices=CHOICES,
+            path="method",
+        )
+        return (*own, packing)
 
     def _chain_of(self, name: str) -> tuple[ProtectionSpec, ...]:
         """A party's protections; of the label holder's own block nothing is masked."""
@@ -115,7 +132,7 @@ class Guarding:
             return None
         masked = {
             name
-            for name, chain in self._chains.items()
+            for name, chain in self.chains.items()
             if any(isinstance(item, Blind) for item in chain)
         }
         dtype = getattr(torch, self.spec.dtype)
@@ -124,7 +141,7 @@ class Guarding:
     @property
     def read(self) -> Reader | None:
         """How the label holder reads what was packed; none if nothing is."""
-        chains = self._chains.values()
+        chains = self.chains.values()
         packs = any(isinstance(item, Compression) for chain in chains for item in chain)
         return unpack_value if packs else None
 
@@ -154,7 +171,7 @@ class Guarding:
         """A guard for every party that needs one."""
         blinding = [
             name
-            for name, chain in self._chains.items()
+            for name, chain in self.chains.items()
             if any(isinstance(item, Blind) for item in chain)
         ]
         # In one process every party knows every other's key from the start.

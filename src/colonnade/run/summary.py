@@ -122,8 +122,7 @@ def summarize(
         # Of every party, what its own account says; none where nothing bounds it.
         "privacy": {name: spent.get(name) for name in blueprint.participants},
         "protections": {
-            name: [item.kind for item in spec.protect_of(name, blueprint.label_holder)]
-            for name in blueprint.participants
+            name: [item.kind for item in chain] for name, chain in blueprint.protections.items()
         },
         "refusal": None if refusal is None else {"party": refusal.party, "reason": str(refusal)},
         "findings": dict(spec.method.findings(federation.holder)),
