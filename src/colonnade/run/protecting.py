@@ -46,7 +46,8 @@ class Guarding:
                 check_chain(self._own(name))
             except ConfigError as error:
                 raise ConfigError(f"party.{name}.{error}") from error
-        if method.pools_blocks and any(self.chains.values()):
+        wanted = [self.spec.defaults.protect, *(item.protect for item in self.spec.party.values())]
+        if method.pools_blocks and any(wanted):
             raise ConfigError(
                 f"method.name: '{method.info.name}' brings all columns to one place, where no "
                 "protection holds; leave out protect, or use another method"
