@@ -258,6 +258,22 @@ def _assert_alike(written: str, shown: str) -> None:
             assert abs(float(expected) - float(number)) < 0.06, line
 
 
+def test_any_partys_model_may_answer_where_each_has_one(run: Run, place: Path) -> None:
+    settings = (place / "credit.toml").read_text()
+    (place / "easter.toml").write_text(f'method = "easter"\n{settings}')
+    assert run("train", "easter.toml", "--out", "own").code == 0
+    blocks = ("--block", "bank=bank.csv", "--block", "telco=telco.csv", "--probabilities")
+    answers = {}
+    for model in ((), ("--model", "bank"), ("--model", "telco")):
+        outcome = run("predict", "own", *blocks, "--out", "new.csv", *model)
+        assert outcome.code == 0, outcome.err
+        answers[model] = (place / "new.csv").read_text()
+    mine, bank, telco = answers.values()
+    assert mine == bank != telco
+    refused = run("predict", "own", *blocks, "--out", "new.csv", "--model", "shop")
+    assert "model: 'shop' has none of its own; there are those of ['bank', 'telco']" in refused.err
+
+
 def test_evaluate_as_json_agrees_with_the_summary(run: Run, place: Path) -> None:
     trained = run("train", "credit.toml", "--out", "runs/one")
     assert trained.code == 0

@@ -19,12 +19,12 @@ from colonnade.data.blocks import Labels, make_block
 from colonnade.methods import METHODS
 from colonnade.protect.adding import RingSums
 from colonnade.protect.ledger import read_ledger, verify_ledger
-from colonnade.run.assembly import arrange, fit_blueprint
-from colonnade.run.directory import party_directory
+from colonnade.run.arrangement import arrange
+from colonnade.run.assembly import fit_blueprint
 from colonnade.run.engine import train
 from colonnade.run.sources import Sources
 from colonnade.run.spec import parse_spec
-from colonnade.run.storage import read_json
+from colonnade.run.storage import party_directory, read_json
 from federations import assert_bitwise_equal, checkpoint, resume, weights
 from federations import train as train_on
 
@@ -108,7 +108,7 @@ def test_every_method_runs_under_every_chain_that_keeps_embeddings_apart(
         assert (spent[name] is not None) == has_account
 
 
-@pytest.mark.parametrize("method", ["splitnn", "fedbcd"])
+@pytest.mark.parametrize("method", ["splitnn", "fedbcd", "easter", "aggvfl"])
 @pytest.mark.parametrize("chain", SUMS)
 def test_sums_run_with_mean_fusion(method: str, chain: str) -> None:
     for holder in ("bank", "judge"):
@@ -120,7 +120,7 @@ def test_sums_run_with_mean_fusion(method: str, chain: str) -> None:
         assert proba.shape == (3, 2)
 
 
-@pytest.mark.parametrize("method", ["splitnn", {"name": "fedbcd", "local_steps": 3}])
+@pytest.mark.parametrize("method", ["splitnn", "fedbcd", "easter", "aggvfl"])
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("holder", ["bank", "judge"])
 def test_blinded_training_is_unblinded_fixed_point_training(
@@ -173,7 +173,7 @@ ALL = {**CHAINS, **SUMS}
 
 
 @pytest.mark.parametrize("chain", ALL)
-@pytest.mark.parametrize("method", ["splitnn", "fedbcd"])
+@pytest.mark.parametrize("method", ["splitnn", "easter"])
 def test_resume_is_bitwise_under_every_chain(chain: str, method: str) -> None:
     values = settings(ALL[chain], method)
     whole = build(values)

@@ -22,6 +22,11 @@ def needs(name):
 
 def test_there_is_an_experiment_for_every_table_promised():
     assert set(NAMES) >= {
+        "easter-table2",
+        "easter-table2-cifar10",
+        "easter-table2-resnets",
+        "easter-table3",
+        "easter-table4",
         "flex-adaptive",
         "flex-table2",
         "flex-table3",
@@ -78,3 +83,26 @@ def test_synchronous_exchanges_take_what_the_paper_says():
     flex = importlib.import_module("_flex")
     for method, work in {"P-BCD": 4, "Sync-Min": 20, "Sync-Max": 60, "Flex": 20}.items():
         assert flex.units_per_exchange(3, method, 10, 20) == 10 + work
+
+
+def test_every_network_of_easters_tables_is_drawn_with_every_seed():
+    load_experiment("easter-table3", DIRECTORY)  # makes its neighbour importable
+    easter = importlib.import_module("_easter")
+    drawn = [easter.drawn_networks(easter.SMALL, seed) for seed in range(20)]
+    assert all(len(four) == 4 and {*four} == {*easter.SMALL} for four in drawn)
+    assert {four[0] for four in drawn} == {*easter.SMALL}
+    assert drawn[3] == easter.drawn_networks(easter.SMALL, 3)
+
+
+@pytest.mark.parametrize("name", ["easter-table2", "easter-table3", "easter-table4"])
+def test_every_row_of_easters_tables_can_be_measured(name):
+    needs("mnist")
+    # One data set and one network: reading the pictures is what takes time.
+    jobs = [
+        job
+        for job in load_experiment(name, DIRECTORY).jobs
+        if (job.coordinates["data set"], job.coordinates["network"]) == ("MNIST", "MLP")
+    ]
+    assert len(jobs) == 4
+    for job in jobs:
+        assert 0 < job.measure(0, True)["accuracy"] < 100

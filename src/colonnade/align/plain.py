@@ -21,7 +21,8 @@ Rows = np.ndarray[Any, np.dtype[np.int64]]
 class Alignment:
     """Sample numbers 0 to ``num_samples - 1``, and each participant's row for every one.
 
-    Numbers follow the sorted ids, so that the order of rows in a file never matters.
+    A row of -1 says that a party does not have the sample. Numbers follow the sorted ids, so that
+    the order of rows in a file never matters.
     """
 
     num_samples: int
@@ -30,13 +31,14 @@ class Alignment:
 
 
 def align_plainly(blocks: Mapping[str, Ids], label_ids: Ids) -> Alignment:
-    """Keep the samples that every party and the labels have."""
-    common = pd.Index(label_ids)
+    """Number the samples that have a label and are at one party or more."""
+    labels = pd.Index(label_ids)
+    known = np.zeros(len(labels), dtype=bool)
     for ids in blocks.values():
-        common = common.intersection(pd.Index(ids), sort=False)
-    if not len(common):
+        known |= labels.isin(pd.Index(ids))
+    if not known.any():
         raise DataError(_no_overlap(blocks, label_ids))
-    samples = common.sort_values()
+    samples = labels[known].sort_values()
     rows = {name: pd.Index(ids).get_indexer(samples) for name, ids in blocks.items()}
     return Alignment(
         num_samples=len(samples),
@@ -52,6 +54,6 @@ def _no_overlap(blocks: Mapping[str, Ids], label_ids: Ids) -> str:
         for name, ids in blocks.items()
     )
     return (
-        f"no sample id is known to all: of the {len(labels)} labelled ids, party {counts}; "
+        f"no labelled sample is at any party: of the {len(labels)} labelled ids, party {counts}; "
         "check that every id column holds the same kind of id, written the same way"
     )

@@ -15,7 +15,8 @@ from colonnade.core.federation import Federation
 from colonnade.core.messages import Batch
 from colonnade.core.method import Method
 from colonnade.data.blocks import Labels, make_block
-from colonnade.run.assembly import arrange, fit_blueprint
+from colonnade.run.arrangement import arrange
+from colonnade.run.assembly import fit_blueprint
 from colonnade.run.directory import local_parties
 from colonnade.run.sources import Sources
 from colonnade.run.spec import parse_spec

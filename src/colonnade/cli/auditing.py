@@ -12,8 +12,7 @@ from rich.console import Console
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, StorageError
 from colonnade.protect.ledger import read_ledger, verify_ledger
-from colonnade.run.directory import party_directory
-from colonnade.run.storage import read_json
+from colonnade.run.storage import party_directory, read_json
 
 __all__ = ["ledger"]
 

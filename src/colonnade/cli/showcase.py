@@ -15,7 +15,7 @@ from rich.table import Table
 from colonnade.cli.progress import human_bytes, watching
 from colonnade.core.errors import StorageError
 from colonnade.report import ComparisonRow, write_comparison
-from colonnade.run.assembly import Arrangement, arrange
+from colonnade.run.arrangement import Arrangement, arrange
 from colonnade.run.engine import train
 from colonnade.run.result import Result
 from colonnade.run.sources import Sources, load_sources

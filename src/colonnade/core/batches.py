@@ -21,23 +21,45 @@ class BatchPlan:
     Numbers go on over epochs: with 10 batches per epoch, batch 23 is the fourth of epoch 2.
     Shuffled plans have a fresh order each epoch. The last batch of an epoch may be smaller; a
     rest of one sample joins the batch before it, since batch norm can't take it alone.
+
+    ``groups`` gives a number per position: samples of different groups never share a batch, and
+    the batches of all groups are shuffled among each other (LASER-VFL's batches of one observed
+    set). One group is the same as none.
     """
 
-    def __init__(self, num_samples: int, batch_size: int, *, seed: int, shuffle: bool) -> None:
+    def __init__(
+        self,
+        num_samples: int,
+        batch_size: int,
+        *,
+        seed: int,
+        shuffle: bool,
+        groups: Tensor | None = None,
+    ) -> None:
         if num_samples < 1:
             raise DataError("a part without samples has no batches; leave the part out")
         if batch_size < 1:
             raise ConfigError(f"batch_size: must be at least 1, got {batch_size}")
+        if groups is not None and len(groups) != num_samples:
+            raise DataError(f"{len(groups)} groups for {num_samples} samples; give one for each")
         self.num_samples = num_samples
         self.batch_size = batch_size
         self.seed = seed
         self.shuffle = shuffle
-        starts = list(range(0, num_samples, batch_size))
-        if len(starts) > 1 and num_samples - starts[-1] == 1:
-            starts.pop()
-        self._bounds = list(zip(starts, [*starts[1:], num_samples], strict=True))
+        self._group_of: Tensor | None = None
+        sizes = [num_samples]
+        if groups is not None:
+            kinds, group_of, counts = torch.unique(groups, return_inverse=True, return_counts=True)
+            if len(kinds) > 1:
+                self._group_of, sizes = group_of, counts.tolist()
+        self._bounds: list[tuple[int, int]] = []
+        for size in sizes:
+            begin = self._bounds[-1][1] if self._bounds else 0
+            self._bounds += [
+                (begin + start, begin + stop) for start, stop in _cut(size, batch_size)
+            ]
         # Asynchronous parties are in different epochs at the same time.
-        self._orders: OrderedDict[int, Tensor] = OrderedDict()
+        self._orders: OrderedDict[int, tuple[Tensor, Tensor | None]] = OrderedDict()
 
     @property
     def num_batches(self) -> int:
@@ -47,13 +69,36 @@ class BatchPlan:
     def positions(self, number: int) -> Tensor:
         """The positions of batch ``number`` within the part."""
         epoch, place = divmod(number, len(self._bounds))
-        start, stop = self._bounds[place]
         if not self.shuffle:
-            return torch.arange(start, stop)
-        order = self._orders.get(epoch)
-        if order is None:
-            seed = derive_seed(self.seed, "epoch", epoch)
-            order = self._orders[epoch] = torch.from_numpy(shuffled(self.num_samples, seed))
-            if len(self._orders) > _NUM_ORDERS_KEPT:
-                self._orders.popitem(last=False)
+            epoch = 0
+            if self._group_of is None:
+                return torch.arange(*self._bounds[place])
+        order, batches = self._order(epoch)
+        start, stop = self._bounds[place if batches is None else int(batches[place])]
         return order[start:stop]
+
+    def _order(self, epoch: int) -> tuple[Tensor, Tensor | None]:
+        """The positions of an epoch one after the other, and the order of its batches."""
+        known = self._orders.get(epoch)
+        if known is not None:
+            return known
+        order, batches = torch.arange(self.num_samples), None
+        if self.shuffle:
+            seed = derive_seed(self.seed, "epoch", epoch)
+            order = torch.from_numpy(shuffled(self.num_samples, seed))
+        if self._group_of is not None:
+            order = order[torch.argsort(self._group_of[order], stable=True)]
+            if self.shuffle:
+                seed = derive_seed(self.seed, "epoch", epoch, "batches")
+                batches = torch.from_numpy(shuffled(len(self._bounds), seed))
+        self._orders[epoch] = order, batches
+        if len(self._orders) > _NUM_ORDERS_KEPT:
+            self._orders.popitem(last=False)
+        return order, batches
+
+
+def _cut(size: int, batch_size: int) -> list[tuple[int, int]]:
+    starts = list(range(0, size, batch_size))
+    if len(starts) > 1 and size - starts[-1] == 1:
+        starts.pop()
+    return list(zip(starts, [*starts[1:], size], strict=True))

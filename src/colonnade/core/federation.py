@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from colonnade.core.batches import BatchPlan
+from colonnade.core.each import Predicted, measure_each
 from colonnade.core.errors import ConfigError, Diverged
 from colonnade.core.fabric import Fabric
 from colonnade.core.label_holder import LabelHolder
@@ -152,14 +153,36 @@ class Federation:
         order = torch.cat([plan.positions(number) for number in numbers])
         return torch.cat(rows)[order.argsort()]
 
+    def outputs_each(self, part: str, plan: BatchPlan) -> dict[str, Predicted]:
+        """Raw outputs of every party with a predictor of its own, for the samples that it has."""
+        return self.fabric.run(self._outputs_each(part, plan))
+
+    async def _outputs_each(self, part: str, plan: BatchPlan) -> dict[str, Predicted]:
+        parties = self.aside()
+        found: dict[str, list[Predicted]] = {}
+        for number in range(plan.num_batches):
+            positions = plan.positions(number)
+            answers = await self.method.predict_each(self.holder, parties, Batch(part, number))
+            for name, outputs in answers.items():
+                found.setdefault(name, []).append(Predicted(positions, outputs))
+        return {
+            name: Predicted(*(torch.cat(item) for item in zip(*found[name], strict=True)))
+            for name in sorted(found)
+        }
+
     def evaluate(self, part: str) -> dict[str, float]:
         """Loss and every metric of the task on one part."""
         labels = self.holder.parts[part]
         outputs = self.outputs(part, labels.plan)
         if not torch.isfinite(outputs).all():
             raise self.fabric.run(self._diverged(part))
-        loss = self.holder.task.loss(outputs, labels.targets).item()
-        return {"loss": loss, **self.holder.task.measure(outputs, labels.values)}
+        task = self.holder.task
+        measured = {
+            "loss": task.loss(outputs, labels.targets).item(),
+            **task.measure(outputs, labels.values),
+        }
+        each = self.outputs_each(part, labels.plan)
+        return {**measured, **measure_each(task, each, labels.values)} if each else measured
 
     async def _diverged(self, part: str) -> Diverged:
         """Whose numbers are no longer finite: a party's embeddings, or else the fusion model's."""

@@ -17,6 +17,7 @@ from colonnade.core.fabric import Clock, RealClock
 from colonnade.core.local_optimizers import LocalOptimizer
 from colonnade.core.messages import Batch
 from colonnade.core.optimizers import OptimizerSpec, optimizer_state, restore_optimizer
+from colonnade.core.presence import Presence
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task
 
@@ -46,6 +47,7 @@ class LabelHolder:
         fusion: nn.Module,
         optimizer: OptimizerSpec,
         parts: Mapping[str, LabelPart],
+        presence: Mapping[str, Presence] | None = None,
         seed: int = 0,
         deterministic: bool = False,
         clock: Clock | None = None,
@@ -56,6 +58,8 @@ class LabelHolder:
         self._parameters = list(fusion.parameters())
         self.optimizer = optimizer.build(self._parameters)
         self.parts = dict(parts)
+        # Only of parts with samples that some party does not have.
+        self.presence = dict(presence or {})
         self.clock: Clock = clock or RealClock()
         self.exchange = 0
         self.last_loss = math.nan
@@ -70,6 +74,14 @@ class LabelHolder:
         """The encoded labels of a batch."""
         part = self.parts[batch.part]
         return part.targets[part.plan.positions(batch.number)]
+
+    def observed(self, batch: Batch, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Which of these parties have the samples of a batch."""
+        known = self.presence.get(batch.part)
+        if known is None:
+            return names
+        here = known.observed(batch.number)
+        return tuple(name for name in names if name in here)
 
     def learn(self, embeddings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """Loss of one batch, one update of the fusion model, and dL/dh_k for every embedding.
@@ -117,6 +129,23 @@ class LabelHolder:
             # A fusion model that ignores an embedding gives it a zero gradient, not none.
             gradients[name] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
         return gradients
+
+    def judge(self, predictions: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """The loss of each party's own prediction, and dL_k/dR_k for every one of them.
+
+        ``last_loss`` is the mean of the losses.
+        """
+        self.clock.begin()
+        leaves = {name: item.detach().requires_grad_() for name, item in predictions.items()}
+        targets = self.targets(batch)
+        losses = torch.stack([self.task.loss(leaf, targets) for leaf in leaves.values()])
+        self.last_loss = losses.mean().item()
+        if not math.isfinite(self.last_loss):
+            raise self._diverged(predictions, "a prediction")
+        # No loss depends on another's prediction: the gradient of the sum has each one's own.
+        gradients = torch.autograd.grad(losses.sum(), list(leaves.values()))
+        self.clock.work("fuse")
+        return dict(zip(leaves, gradients, strict=True))
 
     def step(self) -> None:
         """Update the fusion model along the gradients computed last."""
@@ -169,11 +198,11 @@ class LabelHolder:
         self.memory = dict(state["memory"])
         self._num_fusions = state["num_fusions"]
 
-    def _diverged(self, embeddings: Mapping[str, Tensor]) -> Diverged:
-        for name, item in embeddings.items():
+    def _diverged(self, answers: Mapping[str, Tensor], what: str = "an embedding") -> Diverged:
+        for name, item in answers.items():
             if not torch.isfinite(item).all():
                 return Diverged(
-                    f"exchange {self.exchange}: party '{name}' sent an embedding with values that "
+                    f"exchange {self.exchange}: party '{name}' sent {what} with values that "
                     f"are not finite (loss {self.last_loss}); lower its learning rate, or check "
                     "its data",
                     exchange=self.exchange,
@@ -181,8 +210,7 @@ class LabelHolder:
                 )
         return Diverged(
             f"exchange {self.exchange}: the loss is {self.last_loss} at label holder "
-            f"'{self.name}' though every embedding is finite; lower the learning rate of the "
-            "fusion model",
+            f"'{self.name}' though every answer is finite; lower the learning rates",
             exchange=self.exchange,
             party=self.name,
         )

@@ -40,6 +40,12 @@ class Method(ABC):
 
     info: ClassVar[MethodInfo]
     party: ClassVar[type[Party]]
+    # Every party has a network of its own from an embedding to the outputs, its module "head".
+    has_heads: ClassVar[bool] = False
+    # The label holder has a network of its own over the embeddings.
+    has_fusion: ClassVar[bool] = True
+    # Embeddings of different parties are added up or averaged, so they need one width.
+    adds_embeddings: ClassVar[bool] = False
     # Brings all columns to one place: a baseline that no federation can have.
     pools_blocks: ClassVar[bool] = False
     # Takes sums of embeddings (``parties.total``) where it can, so that they may be blinded.
@@ -66,6 +72,15 @@ class Method(ABC):
         """Raw outputs for a batch; by default the fusion of every party's embedding."""
         return holder.infer(await ask_or_average(parties, "infer", batch))
 
+    async def predict_each(
+        self, holder: LabelHolder, parties: Parties, batch: Batch
+    ) -> Mapping[str, Tensor]:
+        """Raw outputs for a batch of every party that has a predictor of its own and the samples.
+
+        None unless a method gives the parties predictors.
+        """
+        return {}
+
     def participants(self, names: tuple[str, ...], label_holder: str) -> tuple[str, ...]:
         """Which parties take part; all unless a method says otherwise."""
         return names
@@ -77,7 +92,7 @@ class Method(ABC):
         """
         if not self.takes_sums:
             return f"method '{self.info.name}' needs every party's embedding by itself"
-        if combine != "mean":
+        if self.has_fusion and combine != "mean":
             return f"fusion with combine = '{combine}' needs every party's embedding by itself"
         return ""
 

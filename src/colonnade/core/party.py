@@ -31,6 +31,8 @@ class Part:
 
     features: Tensor
     plan: BatchPlan
+    # The row of every position, -1 where the sample is not here; none if all are, in order.
+    rows: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +114,16 @@ class Party(Respondent):
             raise ProtocolError(
                 f"party '{self.name}' has no part '{batch.part}'; it has {sorted(self.parts)}"
             )
-        return part.features[part.plan.positions(batch.number)]
+        positions = part.plan.positions(batch.number)
+        if part.rows is None:
+            return part.features[positions]
+        rows = part.rows[positions]
+        if int(rows.min()) < 0:
+            raise ProtocolError(
+                f"party '{self.name}' has no row for {int((rows < 0).sum())} of {len(rows)} "
+                f"samples of batch {batch.number} ('{batch.part}'); ask only those who have them"
+            )
+        return part.features[rows]
 
     def encode(self, batch: Batch) -> Tensor:
         """The embedding h_k(θ_k; x_k) with its graph; not computed twice for the same weights."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from colonnade.core.method import Method
+from colonnade.methods.aggvfl import AggVFL
 from colonnade.methods.alone import Alone
 from colonnade.methods.asynchronous import Asynchronous
 from colonnade.methods.centralized import Centralized
 from colonnade.methods.cvfl import CVFL
+from colonnade.methods.easter import Easter
 from colonnade.methods.fedbcd import FedBCD
 from colonnade.methods.flex import PBCD, AdaptiveFlex, Flex, SyncVFL
 from colonnade.methods.splitnn import SplitNN
@@ -28,6 +30,8 @@ METHODS: Mapping[str, type[Method]] = {
         SyncVFL,
         Flex,
         AdaptiveFlex,
+        Easter,
+        AggVFL,
         Alone,
         Centralized,
     )

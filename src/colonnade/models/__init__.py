@@ -8,7 +8,14 @@
 
 from colonnade.models.categorical import CategoricalEmbedding, embedded_width, embedding_dim_for
 from colonnade.models.custom import CustomSpec
-from colonnade.models.fusion import ConcatFusion, LinearFusionSpec, MeanFusion, MLPFusionSpec
+from colonnade.models.fusion import (
+    ConcatFusion,
+    LinearFusionSpec,
+    MeanFusion,
+    MLPFusionSpec,
+    NoFusion,
+)
+from colonnade.models.head import HeadSpec
 from colonnade.models.images import CNNSpec, LeNetSpec
 from colonnade.models.mlp import Activation, LinearSpec, MLPSpec
 from colonnade.models.registry import (
@@ -34,6 +41,7 @@ __all__ = [
     "CustomSpec",
     "EncoderSpec",
     "FusionSpec",
+    "HeadSpec",
     "LSTMSpec",
     "LeNetSpec",
     "LinearFusionSpec",
@@ -41,6 +49,7 @@ __all__ = [
     "MLPFusionSpec",
     "MLPSpec",
     "MeanFusion",
+    "NoFusion",
     "ResNet18Spec",
     "ResNet50Spec",
     "ResNet101Spec",

@@ -23,7 +23,7 @@ from colonnade.models.registry import (
     register_fusion,
 )
 
-__all__ = ["ConcatFusion", "LinearFusionSpec", "MLPFusionSpec", "MeanFusion"]
+__all__ = ["ConcatFusion", "LinearFusionSpec", "MLPFusionSpec", "MeanFusion", "NoFusion"]
 
 
 @deterministic
@@ -76,6 +76,20 @@ class MeanFusion(nn.Module):
             total = total + block
         out: Tensor = self.head(total * (1.0 / len(blocks)))
         return out
+
+
+@deterministic
+@final
+class NoFusion(nn.Module):
+    """Stands where a method has no network at the label holder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Optimizers refuse an empty list; this one holds no number and never gets a gradient.
+        self.nothing = nn.Parameter(torch.zeros(0))
+
+    def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
+        raise DataError("this method has no network at the label holder; ask the parties' own")
 
 
 def _refuse_strangers(parties: tuple[str, ...], embeddings: Mapping[str, Tensor]) -> NoReturn:

@@ -54,7 +54,9 @@ class Ledger:
             self.append({"event": "recovered", "dropped_bytes": torn})
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Write one entry."""
+        """Write one entry; a ledger that was closed belongs to a run that is over, and stays."""
+        if self._file < 0:
+            return
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         body = json.dumps(
             {"entry": self._count, "time": now, "run": self._run, **entry},

@@ -8,52 +8,57 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from colonnade.align.plain import Alignment, align_plainly
 from colonnade.core.batches import BatchPlan
-from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError
 from colonnade.core.federation import Federation
 from colonnade.core.label_holder import LabelHolder, LabelPart
-from colonnade.core.party import Part, Replica, Vault
+from colonnade.core.party import Replica, Vault
+from colonnade.core.presence import Presence
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task, infer_kind
 from colonnade.data.blocks import Block
 from colonnade.data.datasets import load_cpu_trace
 from colonnade.data.prepare import Preparation
-from colonnade.data.splits import split_samples
 from colonnade.fabrics import FabricSpec, SimulatedSpec
 from colonnade.fabrics.simulated import with_traces
 from colonnade.models import (
-    CategoricalEmbedding,
     EncoderSpec,
     MLPSpec,
-    embedded_width,
+    NoFusion,
     is_deterministic,
 )
 from colonnade.protect import ProtectionSpec
+from colonnade.run.arrangement import Arrangement, Roll, Rows
 from colonnade.run.protecting import Guarding, MakeLedger
+from colonnade.run.silo import fit_preparation, make_encoder, make_parts, make_party, make_plans
 from colonnade.run.sources import Sources
 from colonnade.run.spec import RunSpec
 
-__all__ = ["NO_DATA", "Arrangement", "Blueprint", "TrainingData", "arrange", "fit_blueprint"]
+__all__ = ["NEW", "NO_DATA", "Blueprint", "TrainingData", "fit_blueprint", "presence_of"]
 
 MakeVault = Callable[[str], Vault]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingData:
-    """Prepared features and labels by part."""
+    """Prepared features, the row of every sample in them, labels by part, and the roll."""
 
-    features: Mapping[str, Mapping[str, Tensor]]
+    features: Mapping[str, Tensor]
+    rows: Mapping[str, Rows]
     labels: Mapping[str, np.ndarray[Any, Any]]
+    roll: Roll
 
+
+# The part of samples that come to be predicted.
+NEW = "new"
 
 # For a federation that only predicts.
-NO_DATA = TrainingData(features={}, labels={})
+NO_DATA = TrainingData(
+    features={}, rows={}, labels={}, roll=Roll(names=(), samples={}, presence={})
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +69,7 @@ class Blueprint:
     label_holder: str
     label_name: str
     num_samples: Mapping[str, int]
+    num_complete: Mapping[str, int]
     num_rows: Mapping[str, int]
     task: Task
     preparations: Mapping[str, Preparation]
@@ -79,27 +85,41 @@ class Blueprint:
         return (self.label_holder,) if self.spec.method.pools_blocks else self.owners
 
     def features(self, blocks: Mapping[str, Block]) -> dict[str, Tensor]:
-        """Prepared features of blocks whose rows are already in common order."""
+        """Prepared features of these blocks, each party's rows in its own order."""
         dtype = getattr(torch, self.spec.dtype)
-        prepared = {
-            name: torch.as_tensor(self.preparations[name].apply(blocks[name]), dtype=dtype)
-            for name in self.owners
+        return {
+            name: torch.as_tensor(self.preparations[name].apply(block), dtype=dtype)
+            for name, block in blocks.items()
         }
+
+    def pooled(
+        self, features: Mapping[str, Tensor], rows: Mapping[str, Rows]
+    ) -> tuple[dict[str, Tensor], dict[str, Rows]]:
+        """Features and rows of the participants: everybody's columns in one place, if so."""
         if not self.spec.method.pools_blocks:
-            return prepared
-        return {self.label_holder: torch.cat([item.flatten(1) for item in prepared.values()], 1)}
+            return dict(features), dict(rows)
+        own = [features[name][torch.from_numpy(rows[name])].flatten(1) for name in self.owners]
+        holder = self.label_holder
+        return {holder: torch.cat(own, 1)}, {holder: np.arange(len(own[0]))}
 
     def training_data(self, arrangement: Arrangement) -> TrainingData:
         """Prepared features and labels of every part."""
-        features = self.features(arrangement.blocks)
-        parts = arrangement.samples.items()
-        return TrainingData(
-            features={
-                part: {name: item[torch.from_numpy(numbers)] for name, item in features.items()}
-                for part, numbers in parts
-            },
-            labels={part: arrangement.values[numbers] for part, numbers in parts},
-        )
+        features, rows = self.pooled(self.features(arrangement.blocks), arrangement.rows)
+        roll = arrangement.roll
+        if self.spec.method.pools_blocks:
+            alone = {part: table[:, :1] for part, table in roll.presence.items()}
+            roll = replace(roll, names=(self.label_holder,), presence=alone)
+        values = arrangement.values
+        labels = {part: values[numbers] for part, numbers in roll.samples.items()}
+        return TrainingData(features=features, rows=rows, labels=labels, roll=roll)
+
+    def new_data(self, blocks: Mapping[str, Block], rows: Mapping[str, Rows]) -> TrainingData:
+        """Prepared features of unlabelled samples, as the one part ``NEW``."""
+        features, own_rows = self.pooled(self.features(blocks), rows)
+        names = tuple(sorted(features))
+        presence = np.stack([own_rows[name] >= 0 for name in names], axis=1)
+        roll = Roll(names=names, samples={NEW: np.arange(len(presence))}, presence={NEW: presence})
+        return TrainingData(features=features, rows=own_rows, labels={}, roll=roll)
 
     def build(
         self,
@@ -111,26 +131,24 @@ class Blueprint:
         """Make parties, label holder and fabric, with fresh weights from the seed."""
         spec = self.spec
         guarding = self._guarding(make_ledger)
-        plans = self._plans(data)
+        plans = make_plans(spec, data.roll)
         holder = self._label_holder(data, plans)
         encoders = {}
         for name in self.participants:
-            with drawing_from(derive_seed(spec.seed, "init", "party", name)):
-                encoders[name] = self._encoder(name)
+            encoders[name] = self._encoder(name)
         guards = guarding.guards(encoders)
         parties = {}
         for name, encoder in encoders.items():
-            parts = {
-                part: Part(features=data.features[part][name], plan=plans[part])
-                for part in data.features
-            }
-            parties[name] = spec.method.party(
-                name=name,
-                encoder=encoder,
-                optimizer=spec.optimizer_of(name),
-                parts=parts,
-                seed=spec.seed,
-                deterministic=is_deterministic(encoder),
+            parts = {}
+            if plans:
+                features, rows = data.features[name], data.rows[name]
+                parts = make_parts(features, rows, name, data.roll, plans)
+            parties[name] = make_party(
+                spec,
+                name,
+                encoder,
+                parts,
+                num_outputs=self.task.num_outputs,
                 replica=self._replica(holder) if spec.method.shares_labels else None,
                 vault=make_vault(name) if make_vault else None,
                 guard=guards[name],
@@ -167,8 +185,12 @@ class Blueprint:
         spec = self.spec
         dtype = getattr(torch, spec.dtype)
         sizes = {name: self._encoder_spec(name).embedding for name in self.participants}
-        with drawing_from(derive_seed(spec.seed, "init", "fusion")):
-            fusion = spec.label_holder.fusion.build(sizes, self.task.num_outputs).to(dtype)
+        if spec.method.adds_embeddings:
+            _refuse_different_sizes(spec.method.info.name, sizes)
+        fusion: nn.Module = NoFusion().to(dtype)
+        if spec.method.has_fusion:
+            with drawing_from(derive_seed(spec.seed, "init", "fusion")):
+                fusion = spec.label_holder.fusion.build(sizes, self.task.num_outputs).to(dtype)
         return LabelHolder(
             name=self.label_holder,
             task=self.task,
@@ -180,47 +202,47 @@ class Blueprint:
                 )
                 for part, values in data.labels.items()
             },
+            presence=presence_of(data.roll, plans),
             seed=spec.seed,
             deterministic=is_deterministic(fusion),
         )
 
-    def plan(self, num_samples: int, *, shuffle: bool = False) -> BatchPlan:
-        """Batches over a part; only training is shuffled."""
-        size = self.spec.data.batch_size if shuffle else max(1024, self.spec.data.batch_size)
-        seed = derive_seed(self.spec.seed, "batches")
-        return BatchPlan(num_samples, size, seed=seed, shuffle=shuffle)
-
-    def _plans(self, data: TrainingData) -> dict[str, BatchPlan]:
-        return {
-            part: self.plan(len(values), shuffle=part == "train")
-            for part, values in data.labels.items()
-        }
-
     def _encoder(self, name: str) -> nn.Module:
-        dtype = getattr(torch, self.spec.dtype)
-        encoder_spec = self._encoder_spec(name)
-        if self.spec.method.pools_blocks:
-            if any(item.cardinalities for item in self.preparations.values()):
-                raise ConfigError(
-                    "method.name: 'centralized' can't pool embedded categories; set "
-                    'prepare.categorical = "one_hot"'
-                )
-            width = sum(int(np.prod(item.shape)) for item in self.preparations.values())
-            return encoder_spec.build((width,)).to(dtype)
-        preparation = self.preparations[name]
-        try:
-            if not preparation.cardinalities:
-                return encoder_spec.build(preparation.shape).to(dtype)
-            numeric, cardinalities = preparation.num_numeric, preparation.cardinalities
-            inner = encoder_spec.build((embedded_width(numeric, cardinalities),))
-            return CategoricalEmbedding(inner, numeric, cardinalities).to(dtype)
-        except ConfigError as error:
-            raise ConfigError(f"party.{name}.encoder: {error}") from error
+        if not self.spec.method.pools_blocks:
+            return make_encoder(self.spec, name, self.preparations[name])
+        if any(item.cardinalities for item in self.preparations.values()):
+            raise ConfigError(
+                "method.name: 'centralized' can't pool embedded categories; set "
+                'prepare.categorical = "one_hot"'
+            )
+        width = sum(int(np.prod(item.shape)) for item in self.preparations.values())
+        with drawing_from(derive_seed(self.spec.seed, "init", "party", name)):
+            return self._encoder_spec(name).build((width,)).to(getattr(torch, self.spec.dtype))
 
     def _encoder_spec(self, name: str) -> EncoderSpec:
         if self.spec.method.pools_blocks:
             return _pooled_encoder([self.spec.encoder_of(owner) for owner in self.owners])
         return self.spec.encoder_of(name)
+
+
+def presence_of(roll: Roll, plans: Mapping[str, BatchPlan]) -> dict[str, Presence]:
+    """Who has which sample, of every part that is not complete."""
+    return {
+        part: Presence(
+            names=roll.names, table=torch.from_numpy(roll.presence[part]), plan=plans[part]
+        )
+        for part in plans
+        if not roll.is_complete(part)
+    }
+
+
+def _refuse_different_sizes(method: str, sizes: Mapping[str, int]) -> None:
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        raise ConfigError(
+            f"method '{method}' adds up embeddings of one size, got {listed}; set the same "
+            "embedding in every party's encoder"
+        )
 
 
 def _with_traces(fabric: FabricSpec) -> FabricSpec:
@@ -257,37 +279,6 @@ def _pooled_encoder(specs: list[EncoderSpec]) -> EncoderSpec:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arrangement:
-    """Blocks with their rows in common order, labels beside them, and who trains on what."""
-
-    blocks: Mapping[str, Block]
-    values: np.ndarray[Any, Any]
-    # How many rows each block and the labels had before; what is not known to all is left out.
-    num_rows: Mapping[str, int]
-    samples: Mapping[str, np.ndarray[Any, np.dtype[np.int64]]]
-
-
-def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
-    """Align the blocks that the method uses by id, and split the samples."""
-    _check_names(spec, sources)
-    names = tuple(sorted(sources.blocks))
-    pools = spec.method.pools_blocks
-    owners = names if pools else spec.method.participants(names, sources.label_holder)
-    blocks = {name: sources.blocks[name] for name in owners}
-    alignment = align_plainly({name: item.ids for name, item in blocks.items()}, sources.labels.ids)
-    test = _official_test(sources, alignment)
-    return Arrangement(
-        blocks={name: block.take(alignment.rows[name]) for name, block in blocks.items()},
-        values=sources.labels.values[alignment.label_rows],
-        num_rows={
-            **{name: len(block.ids) for name, block in blocks.items()},
-            "labels": len(sources.labels.ids),
-        },
-        samples=split_samples(alignment.num_samples, spec.data.split, seed=spec.seed, test=test),
-    )
-
-
 def fit_blueprint(spec: RunSpec, sources: Sources, arrangement: Arrangement) -> Blueprint:
     """Fit what each side fits on the training part: scales and levels, classes or units."""
     for key in ("patience", "target"):
@@ -302,29 +293,12 @@ def fit_blueprint(spec: RunSpec, sources: Sources, arrangement: Arrangement) -> 
         spec=replace(spec, label_holder=holder),
         label_holder=sources.label_holder,
         label_name=sources.labels.name,
-        num_samples={part: len(numbers) for part, numbers in arrangement.samples.items()},
+        num_samples=arrangement.roll.num_samples,
+        num_complete=arrangement.roll.num_complete,
         num_rows=arrangement.num_rows,
         task=Task.fit(kind, arrangement.values[train], loss=spec.label_holder.loss),
         preparations={
-            name: Preparation.fit(block, train, spec.prepare_of(name))
+            name: fit_preparation(spec, name, block, arrangement.rows[name], arrangement.roll)
             for name, block in arrangement.blocks.items()
         },
     )
-
-
-def _check_names(spec: RunSpec, sources: Sources) -> None:
-    names = list(sources.blocks)
-    for path, given in (
-        ("party", spec.party),
-        ("fabric.party", spec.fabric.party if isinstance(spec.fabric, SimulatedSpec) else {}),
-    ):
-        for name in given:
-            if name not in names:
-                raise ConfigError(f"{path}.{name}: there is no such party{nearest(name, names)}")
-
-
-def _official_test(sources: Sources, alignment: Alignment) -> np.ndarray[Any, Any] | None:
-    if sources.test_ids is None:
-        return None
-    ids = pd.Index(sources.labels.ids[alignment.label_rows])
-    return np.flatnonzero(ids.isin(sources.test_ids))

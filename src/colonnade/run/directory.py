@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from colonnade.core.config import dump, parse
 from colonnade.core.errors import ConfigError, DataError, StorageError
@@ -39,6 +38,7 @@ from colonnade.run.spec import parse_spec, plain_spec
 from colonnade.run.storage import (
     DirectoryVault,
     finite,
+    party_directory,
     read_json,
     read_state,
     write_json,
@@ -48,7 +48,6 @@ __all__ = [
     "RunDirectory",
     "ledger_heads",
     "local_parties",
-    "party_directory",
     "read_blueprint",
     "refuse_other_run",
     "restore_model",
@@ -57,11 +56,6 @@ __all__ = [
 ]
 
 _MODEL = "model"
-
-
-def party_directory(root: Path, name: str) -> Path:
-    """Where a party's own files are; its name can't lead out of the run directory."""
-    return root / "parties" / quote(name, safe=" ").replace(".", "%2E")
 
 
 def write_blueprint(root: Path, blueprint: Blueprint) -> None:
@@ -76,6 +70,7 @@ def _plain_blueprint(root: Path, blueprint: Blueprint) -> dict[Path, Any]:
         "label": blueprint.label_name,
         "holder": blueprint.label_holder,
         "num_samples": dict(blueprint.num_samples),
+        "num_complete": dict(blueprint.num_complete),
         "num_rows": dict(blueprint.num_rows),
     }
     return {
@@ -99,6 +94,7 @@ def read_blueprint(root: Path) -> Blueprint:
         task = read_json(file)
         label, holder = task.pop("label"), task.pop("holder")
         num_samples, num_rows = task.pop("num_samples"), task.pop("num_rows")
+        num_complete = task.pop("num_complete")
         fitted = Task(**{**task, "classes": tuple(task["classes"])})
         for file in sorted((root / "parties").glob("*/preparation.json")):
             plain = read_json(file)
@@ -111,6 +107,7 @@ def read_blueprint(root: Path) -> Blueprint:
         label_holder=holder,
         label_name=label,
         num_samples=num_samples,
+        num_complete=num_complete,
         num_rows=num_rows,
         task=fitted,
         preparations=preparations,

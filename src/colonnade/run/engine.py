@@ -11,7 +11,8 @@ import torch
 
 from colonnade.core.errors import ColonnadeError, Diverged, Refused, StorageError
 from colonnade.core.federation import Event, Federation, LoopState
-from colonnade.run.assembly import Blueprint, TrainingData, arrange, fit_blueprint
+from colonnade.run.arrangement import arrange
+from colonnade.run.assembly import Blueprint, TrainingData, fit_blueprint
 from colonnade.run.directory import (
     RunDirectory,
     read_blueprint,

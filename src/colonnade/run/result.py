@@ -9,24 +9,29 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
+from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import ConfigError, DataError, MissingBlock, StorageError
 from colonnade.core.federation import Federation
-from colonnade.core.party import Part
 from colonnade.data.blocks import Block, Labels, as_ids, make_block
-from colonnade.run.assembly import NO_DATA, Blueprint, TrainingData
+from colonnade.run.arrangement import Rows
+from colonnade.run.assembly import NEW, NO_DATA, Blueprint, TrainingData, presence_of
 from colonnade.run.directory import (
     local_parties,
-    party_directory,
     read_blueprint,
     restore_model,
     write_blueprint,
     write_model,
 )
-from colonnade.run.storage import DirectoryVault, finite, read_json, write_json
+from colonnade.run.silo import make_parts, make_plans
+from colonnade.run.storage import (
+    DirectoryVault,
+    finite,
+    party_directory,
+    read_json,
+    write_json,
+)
 
 __all__ = ["Result", "open_result"]
-
-_NEW = "new"
 
 
 class Result:
@@ -79,25 +84,34 @@ class Result:
         """The classes, in the order of ``predict_proba``'s columns; empty for regression."""
         return self._blueprint.task.classes
 
-    def predict(self, blocks: Mapping[str, Block | pd.DataFrame]) -> pd.Series[Any]:
-        """The predicted label of every sample, by sample id."""
-        ids, outputs = self._outputs(blocks)
+    def predict(
+        self, blocks: Mapping[str, Block | pd.DataFrame], *, model: str | None = None
+    ) -> pd.Series[Any]:
+        """The predicted label of every sample, by sample id.
+
+        Where parties have models of their own, ``model`` names the party whose model answers.
+        """
+        ids, outputs = self._outputs(blocks, model)
         name = self._blueprint.label_name
         return pd.Series(self._blueprint.task.decide(outputs), index=ids, name=name)
 
-    def predict_proba(self, blocks: Mapping[str, Block | pd.DataFrame]) -> pd.DataFrame:
+    def predict_proba(
+        self, blocks: Mapping[str, Block | pd.DataFrame], *, model: str | None = None
+    ) -> pd.DataFrame:
         """The probability of each class for every sample, by sample id."""
-        ids, outputs = self._outputs(blocks)
+        ids, outputs = self._outputs(blocks, model)
         scores = self._blueprint.task.probabilities(outputs)
         return pd.DataFrame(scores, index=ids, columns=list(self.classes))
 
-    def outputs(self, blocks: Mapping[str, Block | pd.DataFrame]) -> pd.DataFrame:
+    def outputs(
+        self, blocks: Mapping[str, Block | pd.DataFrame], *, model: str | None = None
+    ) -> pd.DataFrame:
         """The network's raw outputs for every sample, by sample id.
 
         Logits of every class, or of two classes the second one's only; for regression the number
         in units of the training labels' spread.
         """
-        ids, outputs = self._outputs(blocks)
+        ids, outputs = self._outputs(blocks, model)
         return pd.DataFrame(outputs.double().numpy(), index=ids)
 
     def evaluate(
@@ -145,19 +159,44 @@ class Result:
         root = Path(directory)
         return open_result(root, read_blueprint(root), NO_DATA)
 
-    def _outputs(self, blocks: Mapping[str, Block | pd.DataFrame]) -> tuple[pd.Index[Any], Tensor]:
+    def _outputs(
+        self, blocks: Mapping[str, Block | pd.DataFrame], model: str | None = None
+    ) -> tuple[pd.Index[Any], Tensor]:
         """Sample ids in the first block's order, and the network's outputs for them."""
-        aligned, ids = self._aligned(blocks)
-        features = self._blueprint.features(aligned)
-        plan = self._blueprint.plan(len(ids))
+        own, rows, ids = self._aligned(blocks)
+        data = self._blueprint.new_data(own, rows)
+        plans = make_plans(self._blueprint.spec, data.roll)
         parties = local_parties(self._federation)
-        for name, item in features.items():
-            parties[name].parts[_NEW] = Part(features=item, plan=plan)
+        holder = self._federation.holder
+        for name, features in data.features.items():
+            parts = make_parts(features, data.rows[name], name, data.roll, plans)
+            parties[name].parts.update(parts)
+        holder.presence.update(presence_of(data.roll, plans))
         try:
-            return ids, self._federation.outputs(_NEW, plan)
+            if model is None:
+                return ids, self._federation.outputs(NEW, plans[NEW])
+            return ids, self._outputs_of(model, plans[NEW])
         finally:
+            holder.presence.pop(NEW, None)
             for party in parties.values():
-                party.parts.pop(_NEW, None)
+                party.parts.pop(NEW, None)
+
+    def _outputs_of(self, model: str, plan: BatchPlan) -> Tensor:
+        """One party's own model's outputs."""
+        found = self._federation.outputs_each(NEW, plan)
+        if model not in found:
+            named = self._blueprint.spec.method.info.name
+            raise ConfigError(
+                f"model: '{model}' has none of its own; "
+                + (f"there are those of {list(found)}" if found else f"'{named}' gives one for all")
+            )
+        positions, outputs = found[model]
+        if len(positions) < plan.num_samples:
+            raise MissingBlock(
+                f"party '{model}' has {len(positions)} of {plan.num_samples} samples, and its "
+                "model answers for no others: leave those out"
+            )
+        return outputs[positions.argsort()]
 
     def _block(self, name: str, table: pd.DataFrame) -> Block:
         """A table under the ids that training used: a column of that name, or the index."""
@@ -169,10 +208,14 @@ class Result:
 
     def _aligned(
         self, blocks: Mapping[str, Block | pd.DataFrame]
-    ) -> tuple[dict[str, Block], pd.Index[Any]]:
-        """The blocks with their rows in one order; every sample must be in every block."""
+    ) -> tuple[dict[str, Block], dict[str, Rows], pd.Index[Any]]:
+        """The blocks, the row of every sample in each (-1: not there), and the sample ids.
+
+        Every sample must be in every block, unless the method can do without some.
+        """
+        tolerant = self._blueprint.spec.method.info.tolerates_missing
         absent = [name for name in self.parties if name not in blocks]
-        if absent:
+        if absent and (not tolerant or len(absent) == len(self.parties)):
             raise MissingBlock(
                 f"no block of {absent}; method '{self._blueprint.spec.method.info.name}' needs "
                 f"those of {list(self.parties)}"
@@ -187,7 +230,7 @@ class Result:
             ids = ids.union(pd.Index(block.ids), sort=False)
         rows = {name: pd.Index(block.ids).get_indexer(ids) for name, block in own.items()}
         lacking = {name: int((item < 0).sum()) for name, item in rows.items()}
-        if any(lacking.values()):
+        if any(lacking.values()) and not tolerant:
             counts = ", ".join(
                 f"'{name}' lacks {count}" for name, count in lacking.items() if count
             )
@@ -196,7 +239,7 @@ class Result:
                 f"'{self._blueprint.spec.method.info.name}' needs every block of a sample: leave "
                 "those samples out"
             )
-        return {name: block.take(rows[name]) for name, block in own.items()}, ids
+        return own, rows, ids
 
 
 def open_result(root: Path, blueprint: Blueprint, data: TrainingData) -> Result:

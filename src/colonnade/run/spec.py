@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from colonnade.align.terms import AlignSpec
 from colonnade.core.config import Choice, dump, parse
 from colonnade.core.errors import ConfigError
 from colonnade.core.federation import Stop
@@ -17,13 +18,22 @@ from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.parties import Patience
 from colonnade.core.task import TaskKind
 from colonnade.data.prepare import PrepareSpec
+from colonnade.data.presence import DRAWINGS, Drawing, PresenceSpec
 from colonnade.data.splits import SplitSpec
 from colonnade.fabrics import FABRICS, FabricSpec, InProcessSpec
 from colonnade.fabrics.durations import DURATIONS, Duration
 from colonnade.fabrics.sleeps import SLEEPS, Sleep
 from colonnade.methods import METHODS
 from colonnade.methods.splitnn import SplitNN
-from colonnade.models import ENCODERS, FUSIONS, EncoderSpec, FusionSpec, MLPFusionSpec, MLPSpec
+from colonnade.models import (
+    ENCODERS,
+    FUSIONS,
+    EncoderSpec,
+    FusionSpec,
+    HeadSpec,
+    MLPFusionSpec,
+    MLPSpec,
+)
 from colonnade.protect import PROTECTIONS, ProtectionSpec
 
 __all__ = [
@@ -47,6 +57,7 @@ CHOICES: Mapping[type, Choice] = {
     Duration: DURATIONS,
     Sleep: SLEEPS,
     ProtectionSpec: Choice(tag="kind", options=PROTECTIONS),
+    Drawing: DRAWINGS,
 }
 
 
@@ -58,6 +69,11 @@ class DataSpec:
     num_parties: int | None = None
     split: SplitSpec = field(default_factory=SplitSpec)
     batch_size: int = 64
+    # A directory that ``colonnade align`` wrote; without it ids are compared openly.
+    alignment: Path | None = None
+    presence: PresenceSpec = field(default_factory=PresenceSpec)
+    # What a method that needs every block does with samples that lack one.
+    incomplete: Literal["refuse", "drop"] = "refuse"
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -89,6 +105,7 @@ class PartySpec:
     columns: tuple[str, ...] | None = None
     prepare: PrepareSpec | None = None
     encoder: EncoderSpec | None = None
+    head: HeadSpec | None = None
     optimizer: OptimizerSpec | None = None
     protect: tuple[ProtectionSpec, ...] | None = None
     policy: Path | None = None
@@ -100,6 +117,7 @@ class DefaultsSpec:
 
     prepare: PrepareSpec = field(default_factory=PrepareSpec)
     encoder: EncoderSpec = field(default_factory=MLPSpec)
+    head: HeadSpec = field(default_factory=HeadSpec)
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
     protect: tuple[ProtectionSpec, ...] = ()
 
@@ -124,6 +142,7 @@ class RunSpec:
 
     method: Method = field(default_factory=SplitNN)
     data: DataSpec = field(default_factory=DataSpec)
+    align: AlignSpec | None = None
     label_holder: LabelHolderSpec = field(default_factory=LabelHolderSpec)
     party: Mapping[str, PartySpec] = field(default_factory=dict)
     defaults: DefaultsSpec = field(default_factory=DefaultsSpec)
@@ -139,6 +158,11 @@ class RunSpec:
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"threads: must be at least 1, got {self.threads}")
+        if self.data.alignment is not None and self.align is None:
+            raise ConfigError(
+                "data.alignment: needs the table [align] with which it was made, to check that "
+                "the ids are still the same"
+            )
 
     def prepare_of(self, party: str) -> PrepareSpec:
         """How a party prepares its columns."""
@@ -149,6 +173,11 @@ class RunSpec:
         """A party's network."""
         own = self.party.get(party, _NOTHING_OWN).encoder
         return self.defaults.encoder if own is None else own
+
+    def head_of(self, party: str) -> HeadSpec:
+        """A party's network from an embedding to the outputs, for methods that give it one."""
+        own = self.party.get(party, _NOTHING_OWN).head
+        return self.defaults.head if own is None else own
 
     def optimizer_of(self, party: str) -> OptimizerSpec:
         """A party's optimizer."""
@@ -167,6 +196,8 @@ class RunSpec:
 
 
 _NOTHING_OWN = PartySpec()
+# Stands in a run's settings for the salt, which the run itself does not need.
+_WITHHELD = "(withheld from the run)"
 
 
 def parse_spec(values: Mapping[str, Any]) -> RunSpec:
@@ -175,7 +206,9 @@ def parse_spec(values: Mapping[str, Any]) -> RunSpec:
 
 
 def plain_spec(spec: RunSpec) -> dict[str, Any]:
-    """Settings as JSON's types; ``parse_spec`` takes them back."""
+    """Settings as JSON's types; ``parse_spec`` takes them back, without the alignment's salt."""
+    if spec.align is not None:
+        spec = replace(spec, align=replace(spec.align, salt=_WITHHELD))
     plain: dict[str, Any] = dump(spec, choices=CHOICES)
     return plain
 
@@ -208,4 +241,6 @@ def _with_absolute_files(spec: RunSpec, base: Path) -> RunSpec:
         name: replace(item, file=absolute(item.file), policy=absolute(item.policy))
         for name, item in spec.party.items()
     }
-    return replace(spec, label_holder=holder, party=party)
+    data = replace(spec.data, alignment=absolute(spec.data.alignment))
+    align = spec.align and replace(spec.align, counts=absolute(spec.align.counts))
+    return replace(spec, data=data, align=align, label_holder=holder, party=party)

@@ -42,9 +42,15 @@ def revision() -> str:
 
 
 def aligned_line(blueprint: Blueprint) -> str:
-    """How many samples are known to all, and of how many rows each."""
+    """How many samples there are, how many are known to all, and of how many rows each."""
     rows = ", ".join(f"{name} {count}" for name, count in blueprint.num_rows.items())
-    return f"{sum(blueprint.num_samples.values())} samples are known to all (of {rows})"
+    total, complete = (
+        sum(item.values()) for item in (blueprint.num_samples, blueprint.num_complete)
+    )
+    known = f"{complete} samples are known to all"
+    if complete < total:
+        known = f"{total} samples, {complete} of them known to all"
+    return f"{known} (of {rows})"
 
 
 def progress_line(federation: Federation, event: Event, loop: LoopState) -> dict[str, Any]:
