@@ -11,6 +11,7 @@ import torch
 
 from colonnade.bench.align import bench_align
 from colonnade.bench.memory import bench_memory
+from colonnade.bench.protect import bench_protect
 from colonnade.bench.simulate import bench_simulate
 from colonnade.bench.step import bench_step
 from colonnade.core.errors import ConfigError
@@ -36,6 +37,7 @@ BENCHES: Mapping[str, Callable[[bool], list[dict[str, Any]]]] = {
     "simulate": bench_simulate,
     "align": bench_align,
     "network": _network,
+    "protect": bench_protect,
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from colonnade.core.averages import ask_or_average
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
 from colonnade.core.parties import Parties
@@ -47,11 +48,18 @@ class Method(ABC):
     adds_embeddings: ClassVar[bool] = False
     # Brings all columns to one place: a baseline that no federation can have.
     pools_blocks: ClassVar[bool] = False
+    # Takes sums of embeddings (``parties.total``) where it can, so that they may be blinded.
+    takes_sums: ClassVar[bool] = False
 
     @property
     def shares_labels(self) -> bool:
         """Whether parties need labels of their own, by agreement beforehand."""
         return False
+
+    @property
+    def wants_packed(self) -> Mapping[str, Any] | None:
+        """Settings of the compression that every party should use; none unless a method says so."""
+        return None
 
     @abstractmethod
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
@@ -62,7 +70,7 @@ class Method(ABC):
 
     async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
         """Raw outputs for a batch; by default the fusion of every party's embedding."""
-        return holder.infer(await parties.ask("infer", batch))
+        return holder.infer(await ask_or_average(parties, "infer", batch))
 
     async def predict_each(
         self, holder: LabelHolder, parties: Parties, batch: Batch
@@ -76,6 +84,17 @@ class Method(ABC):
     def participants(self, names: tuple[str, ...], label_holder: str) -> tuple[str, ...]:
         """Which parties take part; all unless a method says otherwise."""
         return names
+
+    def refuses_sums(self, combine: str) -> str:
+        """Why this method can't do with sums of embeddings; empty if it can.
+
+        ``combine`` is how the label holder's fusion brings embeddings together.
+        """
+        if not self.takes_sums:
+            return f"method '{self.info.name}' needs every party's embedding by itself"
+        if self.has_fusion and combine != "mean":
+            return f"fusion with combine = '{combine}' needs every party's embedding by itself"
+        return ""
 
     def findings(self, holder: LabelHolder) -> Mapping[str, Any]:
         """What a run's summary should say of this method in particular."""

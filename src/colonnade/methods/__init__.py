@@ -9,6 +9,7 @@ from colonnade.methods.aggvfl import AggVFL
 from colonnade.methods.alone import Alone
 from colonnade.methods.asynchronous import Asynchronous
 from colonnade.methods.centralized import Centralized
+from colonnade.methods.cvfl import CVFL
 from colonnade.methods.easter import Easter
 from colonnade.methods.fedbcd import FedBCD
 from colonnade.methods.flex import PBCD, AdaptiveFlex, Flex, SyncVFL
@@ -22,6 +23,7 @@ METHODS: Mapping[str, type[Method]] = {
     for method in (
         SplitNN,
         FedBCD,
+        CVFL,
         Asynchronous,
         VAFL,
         PBCD,

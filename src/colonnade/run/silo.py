@@ -15,6 +15,7 @@ from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.party import Part, Party, Replica, Vault
 from colonnade.core.presence import observed_sets
+from colonnade.core.protection import Guard
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.data.blocks import Block
 from colonnade.data.prepare import Preparation
@@ -94,6 +95,7 @@ def make_party(
     num_outputs: int,
     replica: Replica | None = None,
     vault: Vault | None = None,
+    guard: Guard | None = None,
 ) -> Party:
     """The party's half of the run's method."""
     dtype = getattr(torch, spec.dtype)
@@ -112,4 +114,5 @@ def make_party(
         modules=modules,
         replica=replica,
         vault=vault,
+        guard=guard,
     )
