@@ -132,7 +132,7 @@ class Blueprint:
     ) -> Federation:
         """Make parties, label holder and fabric, with fresh weights from the seed."""
         spec = self.spec
-        guarding = self._guarding(make_ledger)
+        guarding = self.guarding(make_ledger)
         plans = make_plans(spec, data.roll)
         holder = self.build_holder(data, plans)
         encoders = {}
@@ -163,9 +163,9 @@ class Blueprint:
     @property
     def protections(self) -> Mapping[str, tuple[ProtectionSpec, ...]]:
         """What each party does to its embeddings before they leave, in order."""
-        return self._guarding(None).chains
+        return self.guarding(None).chains
 
-    def _guarding(self, make_ledger: MakeLedger | None) -> Guarding:
+    def guarding(self, make_ledger: MakeLedger | None) -> Guarding:
         """Protections that fit each other, and every party's policy."""
         guarding = Guarding(
             spec=self.spec,
