@@ -46,7 +46,14 @@ from colonnade.run.arrangement import Roll, draw_roll, narrowed, usable_samples
 from colonnade.run.assembly import Blueprint, TrainingData
 from colonnade.run.directory import RunDirectory, refuse_other_run, write_blueprint
 from colonnade.run.engine import Watcher, train_federation
-from colonnade.run.silo import fit_preparation, make_encoder, make_parts, make_party, make_plans
+from colonnade.run.silo import (
+    fit_preparation,
+    make_encoder,
+    make_parts,
+    make_party,
+    make_plans,
+    refuse_unguarded,
+)
 from colonnade.run.spec import DataSpec, LabelHolderSpec, PartySpec, RunSpec, plain_spec
 from colonnade.run.storage import party_directory
 
@@ -170,6 +177,8 @@ class RemoteRun:
             rows=samples.rows[kept],
             table=samples.table[kept],
         )
+        for owner in owners:
+            refuse_unguarded(spec, owner, holder.name, None)
         roll = draw_roll(spec, owners, samples.table)
         for key in ("patience", "target"):
             if getattr(spec.stop, key) is not None and "validation" not in roll.samples:
