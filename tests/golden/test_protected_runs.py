@@ -22,6 +22,7 @@ from colonnade.protect.ledger import read_ledger, verify_ledger
 from colonnade.run.arrangement import arrange
 from colonnade.run.assembly import fit_blueprint
 from colonnade.run.engine import train
+from colonnade.run.silo import refuse_unguarded
 from colonnade.run.sources import Sources
 from colonnade.run.spec import parse_spec
 from colonnade.run.storage import party_directory, read_json
@@ -471,3 +472,13 @@ def test_cvfl_sends_fewer_bytes_and_a_party_may_pack_otherwise() -> None:
     assert protections == {"bank": [], "shop": ["top_k"], "telco": ["quantize"]}
     for name in ("shop", "telco"):
         assert result.summary["bytes_up"][name] < plain.summary["bytes_up"][name]
+
+
+def test_a_party_without_a_guard_does_not_pretend() -> None:
+    """Protections that nobody would keep are refused, not forgotten."""
+    for values in (settings([PERTURB]), settings([], "cvfl")):
+        spec = parse_spec(values)
+        with pytest.raises(ConfigError, match=r"party\.shop\.protect: nothing here keeps"):
+            refuse_unguarded(spec, "shop", "bank", None)
+        refuse_unguarded(spec, "bank", "bank", None)
+    refuse_unguarded(parse_spec(settings([])), "shop", "bank", None)

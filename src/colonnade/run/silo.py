@@ -23,7 +23,15 @@ from colonnade.models import CategoricalEmbedding, embedded_width, is_determinis
 from colonnade.run.arrangement import Roll, Rows
 from colonnade.run.spec import RunSpec
 
-__all__ = ["fit_preparation", "make_encoder", "make_parts", "make_party", "make_plan", "make_plans"]
+__all__ = [
+    "fit_preparation",
+    "make_encoder",
+    "make_parts",
+    "make_party",
+    "make_plan",
+    "make_plans",
+    "refuse_unguarded",
+]
 
 
 def make_plan(
@@ -86,6 +94,16 @@ def make_encoder(spec: RunSpec, name: str, preparation: Preparation) -> nn.Modul
             raise ConfigError(f"party.{name}.encoder: {error}") from error
 
 
+def refuse_unguarded(spec: RunSpec, name: str, label_holder: str, guard: Guard | None) -> None:
+    """Raise ConfigError if a party would send as it is what its settings say to protect."""
+    wanted = spec.protect_of(name, label_holder) or spec.method.wants_packed
+    if guard is None and name != label_holder and wanted:
+        raise ConfigError(
+            f"party.{name}.protect: nothing here keeps what the settings promise; make the party "
+            "with a guard"
+        )
+
+
 def make_party(
     spec: RunSpec,
     name: str,
@@ -98,6 +116,7 @@ def make_party(
     guard: Guard | None = None,
 ) -> Party:
     """The party's half of the run's method."""
+    refuse_unguarded(spec, name, spec.label_holder.name or "", guard)
     dtype = getattr(torch, spec.dtype)
     modules = {}
     if spec.method.has_heads:
