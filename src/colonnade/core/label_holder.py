@@ -66,7 +66,8 @@ class LabelHolder:
         # What a method remembers between exchanges (tables of embeddings, delay counters, ...);
         # tensors and plain values only, so that it is part of every checkpoint.
         self.memory: dict[str, Any] = {}
-        self._seed = derive_seed(seed, "label holder")
+        # For what a method draws at the label holder.
+        self.seed = derive_seed(seed, "label holder")
         self._deterministic = deterministic
         self._num_fusions = 0
 
@@ -130,6 +131,23 @@ class LabelHolder:
             gradients[name] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
         return gradients
 
+    def judge(self, predictions: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """The loss of each party's own prediction, and dL_k/dR_k for every one of them.
+
+        ``last_loss`` is the mean of the losses.
+        """
+        self.clock.begin()
+        leaves = {name: item.detach().requires_grad_() for name, item in predictions.items()}
+        targets = self.targets(batch)
+        losses = torch.stack([self.task.loss(leaf, targets) for leaf in leaves.values()])
+        self.last_loss = losses.mean().item()
+        if not math.isfinite(self.last_loss):
+            raise self._diverged(predictions, "a prediction")
+        # No loss depends on another's prediction: the gradient of the sum has each one's own.
+        gradients = torch.autograd.grad(losses.sum(), list(leaves.values()))
+        self.clock.work("fuse")
+        return dict(zip(leaves, gradients, strict=True))
+
     def step(self) -> None:
         """Update the fusion model along the gradients computed last."""
         self.optimizer.step()
@@ -181,11 +199,11 @@ class LabelHolder:
         self.memory = dict(state["memory"])
         self._num_fusions = state["num_fusions"]
 
-    def _diverged(self, embeddings: Mapping[str, Tensor]) -> Diverged:
-        for name, item in embeddings.items():
+    def _diverged(self, answers: Mapping[str, Tensor], what: str = "an embedding") -> Diverged:
+        for name, item in answers.items():
             if not torch.isfinite(item).all():
                 return Diverged(
-                    f"exchange {self.exchange}: party '{name}' sent an embedding with values that "
+                    f"exchange {self.exchange}: party '{name}' sent {what} with values that "
                     f"are not finite (loss {self.last_loss}); lower its learning rate, or check "
                     "its data",
                     exchange=self.exchange,
@@ -193,8 +211,7 @@ class LabelHolder:
                 )
         return Diverged(
             f"exchange {self.exchange}: the loss is {self.last_loss} at label holder "
-            f"'{self.name}' though every embedding is finite; lower the learning rate of the "
-            "fusion model",
+            f"'{self.name}' though every answer is finite; lower the learning rates",
             exchange=self.exchange,
             party=self.name,
         )
@@ -205,6 +222,6 @@ class LabelHolder:
         if self._deterministic:
             outputs: Tensor = self.fusion(embeddings)
             return outputs
-        with drawing_from(derive_seed(self._seed, "fuse", self._num_fusions)):
+        with drawing_from(derive_seed(self.seed, "fuse", self._num_fusions)):
             outputs = self.fusion(embeddings)
         return outputs

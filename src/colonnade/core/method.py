@@ -75,6 +75,13 @@ class Method(ABC):
         """Which parties take part; all unless a method says otherwise."""
         return names
 
+    def predictor_sets(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """Sets of parties with networks of their own, by number (``core/party_sets``).
+
+        None unless a method says so: then there is one predictor, of all parties.
+        """
+        return ()
+
     def findings(self, holder: LabelHolder) -> Mapping[str, Any]:
         """What a run's summary should say of this method in particular."""
         return {}

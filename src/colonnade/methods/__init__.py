@@ -8,9 +8,14 @@ from colonnade.core.method import Method
 from colonnade.methods.alone import Alone
 from colonnade.methods.asynchronous import Asynchronous
 from colonnade.methods.centralized import Centralized
+from colonnade.methods.combinatorial import Combinatorial
+from colonnade.methods.ensemble import Ensemble
 from colonnade.methods.fedbcd import FedBCD
 from colonnade.methods.flex import PBCD, AdaptiveFlex, Flex, SyncVFL
+from colonnade.methods.local import Local
+from colonnade.methods.plug import Plug
 from colonnade.methods.splitnn import SplitNN
+from colonnade.methods.standard import Standard
 from colonnade.methods.vafl import VAFL
 
 __all__ = ["METHODS"]
@@ -26,6 +31,11 @@ METHODS: Mapping[str, type[Method]] = {
         SyncVFL,
         Flex,
         AdaptiveFlex,
+        Local,
+        Standard,
+        Ensemble,
+        Combinatorial,
+        Plug,
         Alone,
         Centralized,
     )
