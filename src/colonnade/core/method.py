@@ -43,6 +43,8 @@ class Method(ABC):
     has_heads: ClassVar[bool] = False
     # The label holder has a network of its own over the embeddings.
     has_fusion: ClassVar[bool] = True
+    # Embeddings of different parties are added up or averaged, so they need one width.
+    adds_embeddings: ClassVar[bool] = False
     # Brings all columns to one place: a baseline that no federation can have.
     pools_blocks: ClassVar[bool] = False
 

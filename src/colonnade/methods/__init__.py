@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from colonnade.core.method import Method
+from colonnade.methods.aggvfl import AggVFL
 from colonnade.methods.alone import Alone
 from colonnade.methods.asynchronous import Asynchronous
 from colonnade.methods.centralized import Centralized
 from colonnade.methods.combinatorial import Combinatorial
+from colonnade.methods.easter import Easter
 from colonnade.methods.ensemble import Ensemble
 from colonnade.methods.fedbcd import FedBCD
 from colonnade.methods.flex import PBCD, AdaptiveFlex, Flex, SyncVFL
@@ -36,6 +38,8 @@ METHODS: Mapping[str, type[Method]] = {
         Ensemble,
         Combinatorial,
         Plug,
+        Easter,
+        AggVFL,
         Alone,
         Centralized,
     )

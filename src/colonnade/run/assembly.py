@@ -186,9 +186,11 @@ class Blueprint:
 
     def _fusion(self) -> nn.Module:
         spec, names = self.spec, self.participants
+        sizes = {name: self._encoder_spec(name).embedding for name in names}
+        if spec.method.adds_embeddings:
+            _refuse_different_sizes(spec.method.info.name, sizes)
         if not spec.method.has_fusion:
             return NoFusion()
-        sizes = {name: self._encoder_spec(name).embedding for name in names}
 
         def fresh(own: Mapping[str, int], *purpose: str | int) -> nn.Module:
             with drawing_from(derive_seed(spec.seed, *purpose)):
@@ -231,6 +233,15 @@ def presence_of(roll: Roll, plans: Mapping[str, BatchPlan]) -> dict[str, Presenc
         for part in plans
         if not roll.is_complete(part)
     }
+
+
+def _refuse_different_sizes(method: str, sizes: Mapping[str, int]) -> None:
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        raise ConfigError(
+            f"method '{method}' adds up embeddings of one size, got {listed}; set the same "
+            "embedding in every party's encoder"
+        )
 
 
 def _with_traces(fabric: FabricSpec) -> FabricSpec:
