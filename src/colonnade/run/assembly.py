@@ -295,7 +295,12 @@ def fit_blueprint(spec: RunSpec, sources: Sources, arrangement: Arrangement) -> 
         num_samples=arrangement.roll.num_samples,
         num_complete=arrangement.roll.num_complete,
         num_rows=arrangement.num_rows,
-        task=Task.fit(kind, arrangement.values[train], loss=spec.label_holder.loss),
+        task=Task.fit(
+            kind,
+            arrangement.values[train],
+            loss=spec.label_holder.loss,
+            balanced=spec.label_holder.class_weights == "balanced",
+        ),
         preparations={
             name: fit_preparation(spec, name, block, arrangement.rows[name], arrangement.roll)
             for name, block in arrangement.blocks.items()
