@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.core.batches import BatchPlan
+from colonnade.core.block_sets import rarity_of_sets, sample_sets, weighted_losses
 from colonnade.core.errors import Diverged
 from colonnade.core.fabric import Clock, RealClock
 from colonnade.core.local_optimizers import LocalOptimizer
@@ -118,9 +119,42 @@ class LabelHolder:
         targets = [self.targets(batch) for batch in batches]
         joined = targets[0] if len(targets) == 1 else torch.cat(targets)
         loss = self.task.loss(self._fuse(leaves), joined)
-        self.last_loss = loss.item()
-        if not math.isfinite(self.last_loss):
-            raise self._diverged(embeddings)
+        self.record_loss(loss.item(), embeddings)
+        return self._pulled(loss, leaves)
+
+    def gradients_over_sets(
+        self,
+        embeddings: Mapping[str, Tensor],
+        batch: Batch,
+        weights: Tensor,
+        rarity: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Loss over one sampled set of blocks of every size, and dL/dh_k.
+
+        Needs a fusion model that averages; ``weights`` has one number per size, ``rarity`` a
+        factor per embedding.
+        """
+        self.clock.begin()
+        leaves = {name: item.detach().requires_grad_() for name, item in embeddings.items()}
+        blocks = torch.stack(list(leaves.values()))
+        seed = derive_seed(self._seed, "sets", batch.part, batch.number)
+        sets = sample_sets(len(blocks), seed, blocks.dtype, own=False)
+        averages = (sets @ blocks.flatten(1)).view(len(sets) * blocks.shape[1], -1)
+        # The average is taken here; one embedding alone goes through as it is.
+        outputs = self._fuse({next(iter(leaves)): averages})
+        targets = self.targets(batch)
+        repeated = targets.repeat(len(sets), *(1 for _ in targets.shape[1:]))
+        losses = self.task.losses(outputs, repeated).view(len(sets), -1)
+        weights = weights.to(losses.dtype)
+        plain = weighted_losses(losses.detach(), weights / weights.sum())
+        self.record_loss(plain.item(), embeddings)
+        if rarity is not None:
+            weights = weights * rarity_of_sets(sets, rarity)
+        loss = weighted_losses(losses, weights)
+        return self._pulled(loss, leaves)
+
+    def _pulled(self, loss: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Back-propagate to the fusion model's weights and to the embeddings."""
         for parameter in self._parameters:
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
@@ -129,6 +163,20 @@ class LabelHolder:
             # A fusion model that ignores an embedding gives it a zero gradient, not none.
             gradients[name] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
         return gradients
+
+    def record_loss(
+        self,
+        loss: float,
+        embeddings: Mapping[str, Tensor],
+        outputs: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Remember an exchange's loss; raise Diverged, naming who began it, if it is no number.
+
+        ``outputs`` are of the parties' own heads, where they have any.
+        """
+        self.last_loss = loss
+        if not math.isfinite(loss):
+            raise self._diverged(embeddings, outputs or {})
 
     def step(self) -> None:
         """Update the fusion model along the gradients computed last."""
@@ -181,13 +229,23 @@ class LabelHolder:
         self.memory = dict(state["memory"])
         self._num_fusions = state["num_fusions"]
 
-    def _diverged(self, embeddings: Mapping[str, Tensor]) -> Diverged:
+    def _diverged(
+        self, embeddings: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
+    ) -> Diverged:
         for name, item in embeddings.items():
             if not torch.isfinite(item).all():
                 return Diverged(
                     f"exchange {self.exchange}: party '{name}' sent an embedding with values that "
                     f"are not finite (loss {self.last_loss}); lower its learning rate, or check "
                     "its data",
+                    exchange=self.exchange,
+                    party=name,
+                )
+        for name, item in outputs.items():
+            if not torch.isfinite(item).all():
+                return Diverged(
+                    f"exchange {self.exchange}: the head of party '{name}' gave values that are "
+                    f"not finite (loss {self.last_loss}); lower its learning rate",
                     exchange=self.exchange,
                     party=name,
                 )

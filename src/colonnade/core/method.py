@@ -39,17 +39,26 @@ class Method(ABC):
 
     info: ClassVar[MethodInfo]
     party: ClassVar[type[Party]]
-    # Every party has a network of its own from an embedding to the outputs, its module "head".
-    has_heads: ClassVar[bool] = False
-    # The label holder has a network of its own over the embeddings.
-    has_fusion: ClassVar[bool] = True
     # Brings all columns to one place: a baseline that no federation can have.
     pools_blocks: ClassVar[bool] = False
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether every party has a network from an embedding to the outputs, its "head"."""
+        return False
+
+    @property
+    def has_fusion(self) -> bool:
+        """Whether the label holder has a network of its own over the embeddings."""
+        return True
 
     @property
     def shares_labels(self) -> bool:
         """Whether parties need labels of their own, by agreement beforehand."""
         return False
+
+    def check_embeddings(self, sizes: Mapping[str, int]) -> None:  # noqa: B027
+        """Raise ConfigError if embeddings of these sizes are of no use to this method."""
 
     @abstractmethod
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:

@@ -10,6 +10,7 @@ from colonnade.methods.asynchronous import Asynchronous
 from colonnade.methods.centralized import Centralized
 from colonnade.methods.fedbcd import FedBCD
 from colonnade.methods.flex import PBCD, AdaptiveFlex, Flex, SyncVFL
+from colonnade.methods.laser import Laser
 from colonnade.methods.splitnn import SplitNN
 from colonnade.methods.vafl import VAFL
 
@@ -26,6 +27,7 @@ METHODS: Mapping[str, type[Method]] = {
         SyncVFL,
         Flex,
         AdaptiveFlex,
+        Laser,
         Alone,
         Centralized,
     )

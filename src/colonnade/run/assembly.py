@@ -159,6 +159,7 @@ class Blueprint:
         spec = self.spec
         dtype = getattr(torch, spec.dtype)
         sizes = {name: self._encoder_spec(name).embedding for name in self.participants}
+        spec.method.check_embeddings(sizes)
         fusion: nn.Module = NoFusion().to(dtype)
         if spec.method.has_fusion:
             with drawing_from(derive_seed(spec.seed, "init", "fusion")):
