@@ -29,14 +29,7 @@ from colonnade.fabrics.durations import Duration
 from colonnade.fabrics.local import InProcess
 from colonnade.fabrics.simulated import Profile, Simulated
 from colonnade.methods.splitnn import SplitNN
-from colonnade.models import (
-    Combine,
-    HeadSpec,
-    MLPFusionSpec,
-    MLPSpec,
-    NoFusion,
-    is_deterministic,
-)
+from colonnade.models import Combine, HeadSpec, MLPFusionSpec, MLPSpec, NoFusion, is_deterministic
 
 EncoderFactory = Callable[[int], nn.Module]
 
@@ -121,7 +114,6 @@ def make_federation(
     encoder: EncoderFactory | Mapping[str, EncoderFactory] = ENCODERS["plain"],
     fusion_hidden: tuple[int, ...] = (5,),
     fusion_dropout: float = 0.0,
-    head_hidden: tuple[int, ...] = (),
     optimizer: OptimizerSpec | Mapping[str, OptimizerSpec] = PLAIN_SGD,
     seed: int = 0,
     profiles: Mapping[str, Profile] | None = None,
@@ -150,17 +142,16 @@ def make_federation(
         make = encoder if callable(encoder) else encoder[name]
         return seeded_module(lambda: make(width), dtype, seed, "weights", name)
 
-    def head_of(name: str, network: nn.Module, features: Tensor) -> nn.Module:
-        # In evaluation mode, so that running statistics stay as they are.
-        size = network.eval()(features[:2]).shape[1]
-        network.train()
-        spec = HeadSpec(hidden=head_hidden, dropout=fusion_dropout)
-        return seeded_module(
-            lambda: spec.build(size, task.num_outputs), dtype, seed, "weights", "head", name
-        )
-
     def optimizer_of(name: str) -> OptimizerSpec:
         return optimizer if isinstance(optimizer, OptimizerSpec) else optimizer[name]
+
+    def head_of(name: str, network: nn.Module, features: Tensor) -> nn.Module:
+        head = HeadSpec(hidden=fusion_hidden, dropout=fusion_dropout)
+        with torch.no_grad():
+            size = copy.deepcopy(network).eval()(features[:1]).shape[1]
+        return seeded_module(
+            lambda: head.build(size, task.num_outputs), dtype, seed, "weights", "head", name
+        )
 
     taking_part = method.participants(all_names, holder_name)
     parties = {}
@@ -169,27 +160,27 @@ def make_federation(
             block(name) if not method.pools_blocks else torch.cat([*map(block, all_names)], 1)
         )
         network = encoder_of(name, features.shape[1])
-        modules = {"head": head_of(name, network, features)} if method.has_heads else {}
+        heads = {"head": head_of(name, network, features)} if method.has_heads else {}
         parties[name] = method.party(
             name=name,
             encoder=network,
-            modules=modules,
             optimizer=optimizer_of(name),
             parts={
                 part: Part(features=features[places[part]], plan=plan)
                 for part, plan in plans.items()
             },
             seed=seed,
-            deterministic=all(map(is_deterministic, (network, *modules.values()))),
+            deterministic=all(map(is_deterministic, (network, *heads.values()))),
+            modules=heads,
             vault=MemoryVault(),
         )
     sizes = {name: _embedding_size(party) for name, party in parties.items()}
     spec = MLPFusionSpec(combine=combine, hidden=fusion_hidden, dropout=fusion_dropout)
-    fusion = seeded_module(
-        lambda: spec.build(sizes, task.num_outputs) if method.has_fusion else NoFusion(),
-        dtype,
-        *(seed, "weights", "fusion"),
-    )
+    fusion: nn.Module = NoFusion().to(dtype)
+    if method.has_fusion:
+        fusion = seeded_module(
+            lambda: spec.build(sizes, task.num_outputs), dtype, seed, "weights", "fusion"
+        )
     local = frozenset({holder_name}) & parties.keys()
     carrier: Fabric
     if fabric == "in_process":
@@ -267,9 +258,11 @@ def train(federation: Federation, exchanges: int, state: LoopState | None = None
 def weights(federation: Federation) -> dict[str, Tensor]:
     """Every weight and running statistic of every participant, copied."""
     models = {name: party.model for name, party in federation.fabric.parties.items()}
+    if federation.method.has_fusion:
+        models["fusion"] = federation.holder.fusion
     return {
         f"{owner}.{key}": value.detach().clone()
-        for owner, model in {**models, "fusion": federation.holder.fusion}.items()
+        for owner, model in models.items()
         for key, value in model.state_dict().items()
     }
 

@@ -85,6 +85,10 @@ def predict(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="One column per class, not the label.")
     ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Whose model, where every party has its own.", metavar="PARTY"),
+    ] = None,
 ) -> None:
     """Predict new samples with a trained run.
 
@@ -106,7 +110,9 @@ def predict(
             raise ConfigError(f"--id: missing; say which column of {file} has the sample ids")
         blocks[name] = read_block(name, Path(file), id_column=ids)
     predicted: Any = (
-        result.predict_proba(blocks) if probabilities else result.predict(blocks).to_frame()
+        result.predict_proba(blocks, model=model)
+        if probabilities
+        else result.predict(blocks, model=model).to_frame()
     )
     write_atomically(out, predicted.to_csv(index_label=ids).encode())
     _say(f"{len(predicted)} predictions in {out}")

@@ -6,7 +6,6 @@ that sets times stacked embeddings are the sets' averages. Row i has a set of i 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import comb
 from typing import Literal
 
@@ -15,11 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from colonnade.core.errors import ConfigError
-
 __all__ = [
     "SetWeights",
-    "check_same_size",
     "outputs_of_averages",
     "rarity_of_sets",
     "sample_sets",
@@ -101,13 +97,3 @@ def _first_linear(network: nn.Module) -> tuple[nn.Linear | None, nn.Module]:
 def weighted_losses(losses: Tensor, weights: Tensor) -> Tensor:
     """The weighted sum of the sets' mean losses; ``losses`` has a row per set."""
     return (losses * (weights / losses.shape[-1])[:, None]).sum()
-
-
-def check_same_size(sizes: Mapping[str, int]) -> None:
-    """Refuse embeddings that can't be averaged."""
-    if len(set(sizes.values())) > 1:
-        listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-        raise ConfigError(
-            f"embeddings are averaged, so they must be of one size, got {listed}; set the same "
-            "embedding in every party's encoder"
-        )

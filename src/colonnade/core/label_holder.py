@@ -67,7 +67,8 @@ class LabelHolder:
         # What a method remembers between exchanges (tables of embeddings, delay counters, ...);
         # tensors and plain values only, so that it is part of every checkpoint.
         self.memory: dict[str, Any] = {}
-        self._seed = derive_seed(seed, "label holder")
+        # For what a method draws at the label holder.
+        self.seed = derive_seed(seed, "label holder")
         self._deterministic = deterministic
         self._num_fusions = 0
 
@@ -137,7 +138,7 @@ class LabelHolder:
         self.clock.begin()
         leaves = {name: item.detach().requires_grad_() for name, item in embeddings.items()}
         blocks = torch.stack(list(leaves.values()))
-        seed = derive_seed(self._seed, "sets", batch.part, batch.number)
+        seed = derive_seed(self.seed, "sets", batch.part, batch.number)
         sets = sample_sets(len(blocks), seed, blocks.dtype, own=False)
         averages = (sets @ blocks.flatten(1)).view(len(sets) * blocks.shape[1], -1)
         # The average is taken here; one embedding alone goes through as it is.
@@ -150,8 +151,22 @@ class LabelHolder:
         self.record_loss(plain.item(), embeddings)
         if rarity is not None:
             weights = weights * rarity_of_sets(sets, rarity)
-        loss = weighted_losses(losses, weights)
-        return self._pulled(loss, leaves)
+        return self._pulled(weighted_losses(losses, weights), leaves)
+
+    def record_loss(
+        self,
+        loss: float,
+        embeddings: Mapping[str, Tensor],
+        predictions: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Remember an exchange's loss; raise Diverged, naming who began it, if it is no number."""
+        self.last_loss = loss
+        if math.isfinite(loss):
+            return
+        wild = any(not torch.isfinite(item).all() for item in embeddings.values())
+        if wild or predictions is None:
+            raise self._diverged(embeddings)
+        raise self._diverged(predictions, "a prediction")
 
     def _pulled(self, loss: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Back-propagate to the fusion model's weights and to the embeddings."""
@@ -164,19 +179,22 @@ class LabelHolder:
             gradients[name] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
         return gradients
 
-    def record_loss(
-        self,
-        loss: float,
-        embeddings: Mapping[str, Tensor],
-        outputs: Mapping[str, Tensor] | None = None,
-    ) -> None:
-        """Remember an exchange's loss; raise Diverged, naming who began it, if it is no number.
+    def judge(self, predictions: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """The loss of each party's own prediction, and dL_k/dR_k for every one of them.
 
-        ``outputs`` are of the parties' own heads, where they have any.
+        ``last_loss`` is the mean of the losses.
         """
-        self.last_loss = loss
-        if not math.isfinite(loss):
-            raise self._diverged(embeddings, outputs or {})
+        self.clock.begin()
+        leaves = {name: item.detach().requires_grad_() for name, item in predictions.items()}
+        targets = self.targets(batch)
+        losses = torch.stack([self.task.loss(leaf, targets) for leaf in leaves.values()])
+        self.last_loss = losses.mean().item()
+        if not math.isfinite(self.last_loss):
+            raise self._diverged(predictions, "a prediction")
+        # No loss depends on another's prediction: the gradient of the sum has each one's own.
+        gradients = torch.autograd.grad(losses.sum(), list(leaves.values()))
+        self.clock.work("fuse")
+        return dict(zip(leaves, gradients, strict=True))
 
     def step(self) -> None:
         """Update the fusion model along the gradients computed last."""
@@ -229,30 +247,19 @@ class LabelHolder:
         self.memory = dict(state["memory"])
         self._num_fusions = state["num_fusions"]
 
-    def _diverged(
-        self, embeddings: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
-    ) -> Diverged:
-        for name, item in embeddings.items():
+    def _diverged(self, answers: Mapping[str, Tensor], what: str = "an embedding") -> Diverged:
+        for name, item in answers.items():
             if not torch.isfinite(item).all():
                 return Diverged(
-                    f"exchange {self.exchange}: party '{name}' sent an embedding with values that "
+                    f"exchange {self.exchange}: party '{name}' sent {what} with values that "
                     f"are not finite (loss {self.last_loss}); lower its learning rate, or check "
                     "its data",
                     exchange=self.exchange,
                     party=name,
                 )
-        for name, item in outputs.items():
-            if not torch.isfinite(item).all():
-                return Diverged(
-                    f"exchange {self.exchange}: the head of party '{name}' gave values that are "
-                    f"not finite (loss {self.last_loss}); lower its learning rate",
-                    exchange=self.exchange,
-                    party=name,
-                )
         return Diverged(
             f"exchange {self.exchange}: the loss is {self.last_loss} at label holder "
-            f"'{self.name}' though every embedding is finite; lower the learning rate of the "
-            "fusion model",
+            f"'{self.name}' though every answer is finite; lower the learning rates",
             exchange=self.exchange,
             party=self.name,
         )
@@ -263,6 +270,6 @@ class LabelHolder:
         if self._deterministic:
             outputs: Tensor = self.fusion(embeddings)
             return outputs
-        with drawing_from(derive_seed(self._seed, "fuse", self._num_fusions)):
+        with drawing_from(derive_seed(self.seed, "fuse", self._num_fusions)):
             outputs = self.fusion(embeddings)
         return outputs

@@ -39,6 +39,8 @@ class Method(ABC):
 
     info: ClassVar[MethodInfo]
     party: ClassVar[type[Party]]
+    # Embeddings of different parties are added up or averaged, so they need one width.
+    adds_embeddings: ClassVar[bool] = False
     # Brings all columns to one place: a baseline that no federation can have.
     pools_blocks: ClassVar[bool] = False
 
@@ -56,9 +58,6 @@ class Method(ABC):
     def shares_labels(self) -> bool:
         """Whether parties need labels of their own, by agreement beforehand."""
         return False
-
-    def check_embeddings(self, sizes: Mapping[str, int]) -> None:  # noqa: B027
-        """Raise ConfigError if embeddings of these sizes are of no use to this method."""
 
     @abstractmethod
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
@@ -83,6 +82,13 @@ class Method(ABC):
     def participants(self, names: tuple[str, ...], label_holder: str) -> tuple[str, ...]:
         """Which parties take part; all unless a method says otherwise."""
         return names
+
+    def predictor_sets(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """Sets of parties with networks of their own, by number (``core/party_sets``).
+
+        None unless a method says so: then there is one predictor, of all parties.
+        """
+        return ()
 
     def findings(self, holder: LabelHolder) -> Mapping[str, Any]:
         """What a run's summary should say of this method in particular."""

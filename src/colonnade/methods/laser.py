@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 from colonnade.core.block_sets import (
     SetWeights,
-    check_same_size,
     outputs_of_averages,
     rarity_of_sets,
     sample_sets,
@@ -244,6 +243,7 @@ class Laser(Method):
         private_labels=True,
     )
     party = LaserParty
+    adds_embeddings = True
 
     labels: Literal["private", "shared"] = "private"
     heads: Literal["all", "label_holder"] = "all"
@@ -271,10 +271,6 @@ class Laser(Method):
     def shares_labels(self) -> bool:
         """Whether parties need labels of their own."""
         return self.labels == "shared"
-
-    def check_embeddings(self, sizes: Mapping[str, int]) -> None:
-        """They are averaged."""
-        check_same_size(sizes)
 
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """Algorithm 1, lines 3 to 9."""

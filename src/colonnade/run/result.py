@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
+from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import ConfigError, DataError, MissingBlock, StorageError
 from colonnade.core.federation import Federation
 from colonnade.data.blocks import Block, Labels, as_ids, make_block
@@ -78,25 +79,34 @@ class Result:
         """The classes, in the order of ``predict_proba``'s columns; empty for regression."""
         return self._blueprint.task.classes
 
-    def predict(self, blocks: Mapping[str, Block | pd.DataFrame]) -> pd.Series[Any]:
-        """The predicted label of every sample, by sample id."""
-        ids, outputs = self._outputs(blocks)
+    def predict(
+        self, blocks: Mapping[str, Block | pd.DataFrame], *, model: str | None = None
+    ) -> pd.Series[Any]:
+        """The predicted label of every sample, by sample id.
+
+        Where parties have models of their own, ``model`` names the party whose model answers.
+        """
+        ids, outputs = self._outputs(blocks, model)
         name = self._blueprint.label_name
         return pd.Series(self._blueprint.task.decide(outputs), index=ids, name=name)
 
-    def predict_proba(self, blocks: Mapping[str, Block | pd.DataFrame]) -> pd.DataFrame:
+    def predict_proba(
+        self, blocks: Mapping[str, Block | pd.DataFrame], *, model: str | None = None
+    ) -> pd.DataFrame:
         """The probability of each class for every sample, by sample id."""
-        ids, outputs = self._outputs(blocks)
+        ids, outputs = self._outputs(blocks, model)
         scores = self._blueprint.task.probabilities(outputs)
         return pd.DataFrame(scores, index=ids, columns=list(self.classes))
 
-    def outputs(self, blocks: Mapping[str, Block | pd.DataFrame]) -> pd.DataFrame:
+    def outputs(
+        self, blocks: Mapping[str, Block | pd.DataFrame], *, model: str | None = None
+    ) -> pd.DataFrame:
         """The network's raw outputs for every sample, by sample id.
 
         Logits of every class, or of two classes the second one's only; for regression the number
         in units of the training labels' spread.
         """
-        ids, outputs = self._outputs(blocks)
+        ids, outputs = self._outputs(blocks, model)
         return pd.DataFrame(outputs.double().numpy(), index=ids)
 
     def evaluate(
@@ -144,7 +154,9 @@ class Result:
         root = Path(directory)
         return open_result(root, read_blueprint(root), NO_DATA)
 
-    def _outputs(self, blocks: Mapping[str, Block | pd.DataFrame]) -> tuple[pd.Index[Any], Tensor]:
+    def _outputs(
+        self, blocks: Mapping[str, Block | pd.DataFrame], model: str | None = None
+    ) -> tuple[pd.Index[Any], Tensor]:
         """Sample ids in the first block's order, and the network's outputs for them."""
         own, rows, ids = self._aligned(blocks)
         data = self._blueprint.new_data(own, rows)
@@ -156,11 +168,30 @@ class Result:
             parties[name].parts.update(parts)
         holder.presence.update(presence_of(data.roll, plans))
         try:
-            return ids, self._federation.outputs(NEW, plans[NEW])
+            if model is None:
+                return ids, self._federation.outputs(NEW, plans[NEW])
+            return ids, self._outputs_of(model, plans[NEW])
         finally:
             holder.presence.pop(NEW, None)
             for party in parties.values():
                 party.parts.pop(NEW, None)
+
+    def _outputs_of(self, model: str, plan: BatchPlan) -> Tensor:
+        """One party's own model's outputs."""
+        found = self._federation.outputs_each(NEW, plan)
+        if model not in found:
+            named = self._blueprint.spec.method.info.name
+            raise ConfigError(
+                f"model: '{model}' has none of its own; "
+                + (f"there are those of {list(found)}" if found else f"'{named}' gives one for all")
+            )
+        positions, outputs = found[model]
+        if len(positions) < plan.num_samples:
+            raise MissingBlock(
+                f"party '{model}' has {len(positions)} of {plan.num_samples} samples, and its "
+                "model answers for no others: leave those out"
+            )
+        return outputs[positions.argsort()]
 
     def _block(self, name: str, table: pd.DataFrame) -> Block:
         """A table under the ids that training used: a column of that name, or the index."""
