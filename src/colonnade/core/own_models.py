@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from colonnade.core.errors import MissingBlock
 from colonnade.core.headed import HeadedParty
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
@@ -39,4 +40,7 @@ async def own_model_step(holder: LabelHolder, parties: Parties, batch: Batch) ->
 
 async def conclude_each(holder: LabelHolder, parties: Parties, batch: Batch) -> dict[str, Tensor]:
     """Every present party's own outputs for a batch."""
-    return await parties.ask("conclude", batch, among=holder.observed(batch, parties.names))
+    answers = await parties.ask("conclude", batch, among=holder.observed(batch, parties.names))
+    if not answers:
+        raise MissingBlock(f"nobody answered for batch {batch.number} of part '{batch.part}'")
+    return answers

@@ -32,7 +32,7 @@ class CombinatorialParty(Party):
     """The silo's half: an encoder for every set of parties that it belongs to."""
 
     # What waits for its gradient. Never part of a checkpoint: those are taken between exchanges.
-    _sent: tuple[Batch, Tensor] | None = None
+    _sent: tuple[Batch, dict[int, Tensor]] | None = None
 
     @verb
     def embed(self, batch: Batch, sets: Tensor) -> Tensor:
@@ -40,14 +40,14 @@ class CombinatorialParty(Party):
         self.clock.begin()
         self._num_encodings += 1
         with self.own_randomness():
-            embeddings = self._encode_for(sets, batch)
+            embeddings = self._encode_for(sets.tolist(), batch)
         self._sent = (batch, embeddings)
         self.clock.work("encode")
-        return embeddings
+        return torch.stack(list(embeddings.values()))
 
     @verb
-    def descend(self, batch: Batch, gradient: Tensor) -> None:
-        """Take one step of the encoders of those sets."""
+    def descend(self, batch: Batch, sets: Tensor, gradient: Tensor) -> None:
+        """Take one step of the encoders of these sets; others stay as they are."""
         if self._sent is None or self._sent[0] != batch:
             raise ProtocolError(
                 f"party '{self.name}' sent no embeddings of batch {batch.number} of part "
@@ -56,7 +56,7 @@ class CombinatorialParty(Party):
         _, embeddings = self._sent
         self._sent = None
         self.begin_local_steps()
-        self.step(embeddings, gradient)
+        self.step(torch.stack([embeddings[number] for number in sets.tolist()]), gradient)
 
     @verb
     def infer_for(self, batch: Batch, number: int) -> Tensor:
@@ -64,19 +64,19 @@ class CombinatorialParty(Party):
         self.model.eval()
         try:
             with torch.no_grad():
-                return self._encode_for(torch.tensor([number]), batch)[0]
+                return self._encode_for([number], batch)[number]
         finally:
             self.model.train()
 
-    def _encode_for(self, sets: Tensor, batch: Batch) -> Tensor:
+    def _encode_for(self, sets: list[int], batch: Batch) -> dict[int, Tensor]:
         rows = self.rows(batch)
-        embeddings = []
-        for number in sets.tolist():
+        embeddings = {}
+        for number in sets:
             network = cast(EncodersBySet, self.encoder).for_set(number)
             if network is None:
                 raise ProtocolError(f"party '{self.name}' is not in set {number}; ask its members")
-            embeddings.append(network(rows))
-        return torch.stack(embeddings)
+            embeddings[number] = network(rows)
+        return embeddings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,22 +109,25 @@ class Combinatorial(Method):
         names = parties.names
         here = holder.observed(batch, names)
         asked = _own_sets(here, names)
-        embeddings = await parties.ask("embed", batch, each(asked), among=here)
-        # A party that did not answer takes its sets with it; others get no gradient for those.
-        gradients = {name: torch.zeros_like(item) for name, item in embeddings.items()}
-        places = {name: asked[name].tolist() for name in embeddings}
+        answers = await parties.ask("embed", batch, each(asked), among=here)
+        embeddings = {
+            name: dict(zip(asked[name].tolist(), stacked, strict=True))
+            for name, stacked in answers.items()
+        }
+        gradients: dict[str, list[Tensor]] = {name: [] for name in answers}
         losses = []
-        for number in subsets(number_of(tuple(embeddings), names)):
-            own = {
-                name: embeddings[name][places[name].index(number)]
-                for name in members(number, names)
-            }
+        # Whoever did not answer takes its sets along: those are not trained.
+        for number in subsets(number_of(tuple(answers), names)):
+            own = {name: embeddings[name][number] for name in members(number, names)}
             for name, gradient in holder.learn(own, batch).items():
-                gradients[name][places[name].index(number)] = gradient
+                gradients[name].append(gradient)
             losses.append(holder.last_loss)
-        if losses:
-            holder.last_loss = sum(losses) / len(losses)
-        await parties.tell("descend", batch, each(gradients), among=gradients)
+        if not losses:
+            return  # nobody answered, and the run's patience is to go on
+        holder.last_loss = sum(losses) / len(losses)
+        trained = _own_sets(tuple(answers), names)
+        stacks = {name: torch.stack(items) for name, items in gradients.items()}
+        await parties.tell("descend", batch, each(trained), each(stacks), among=answers)
 
     async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
         """The predictor of exactly those who have the samples."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from colonnade.core.errors import MissingBlock
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
 from colonnade.core.method import Method, MethodInfo
@@ -51,6 +52,8 @@ class Local(Method):
         here = holder.observed(batch, parties.names)
         who = holder.name if holder.name in here else here[0]
         answers = await parties.ask("conclude", batch, among=[who])
+        if who not in answers:
+            raise MissingBlock(f"party '{who}' did not answer; its own model was asked")
         outputs: Tensor = answers[who]
         return outputs
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from colonnade.core.errors import ConfigError
+from colonnade.core.errors import ConfigError, MissingBlock
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
 from colonnade.core.method import Method, MethodInfo
@@ -100,7 +100,9 @@ class Plug(Method):
 
 def _filled(holder: LabelHolder, embeddings: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Embeddings of all parties, in their order: zeros for those that are not there."""
-    there = next(iter(embeddings.values()))
+    there = next(iter(embeddings.values()), None)
+    if there is None:
+        raise MissingBlock("nobody answered: there is nothing but zeros to predict from")
     return {
         name: embeddings[name] if name in embeddings else there.new_zeros(len(there), width)
         for name, width in holder.memory[WIDTHS].items()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from colonnade.core.errors import DataError
+from colonnade.core.errors import DataError, MissingBlock
 from colonnade.core.guessing import guessed
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
@@ -61,4 +61,6 @@ class Standard(Method):
         embeddings = await parties.ask("infer", batch, among=here)
         if here == parties.names:
             return holder.infer(embeddings)
+        if not embeddings:
+            raise MissingBlock(f"nobody answered for batch {batch.number} of part '{batch.part}'")
         return guessed(holder, batch, next(iter(embeddings.values())))
