@@ -206,7 +206,7 @@ def make_federation(
             optimizer=optimizer_of(name),
             parts={part: part_of(name, part, features) for part in plans},
             seed=seed,
-            deterministic=is_deterministic(network),
+            deterministic=all(map(is_deterministic, (network, *heads.values()))),
             modules=heads,
             vault=MemoryVault(),
         )

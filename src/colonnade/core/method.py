@@ -39,14 +39,20 @@ class Method(ABC):
 
     info: ClassVar[MethodInfo]
     party: ClassVar[type[Party]]
-    # Every party has a network of its own from an embedding to the outputs, its module "head".
-    has_heads: ClassVar[bool] = False
-    # The label holder has a network of its own over the embeddings.
-    has_fusion: ClassVar[bool] = True
     # Embeddings of different parties are added up or averaged, so they need one width.
     adds_embeddings: ClassVar[bool] = False
     # Brings all columns to one place: a baseline that no federation can have.
     pools_blocks: ClassVar[bool] = False
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether every party has a network from an embedding to the outputs, its "head"."""
+        return False
+
+    @property
+    def has_fusion(self) -> bool:
+        """Whether the label holder has a network of its own over the embeddings."""
+        return True
 
     @property
     def shares_labels(self) -> bool:

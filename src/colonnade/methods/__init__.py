@@ -14,6 +14,7 @@ from colonnade.methods.easter import Easter
 from colonnade.methods.ensemble import Ensemble
 from colonnade.methods.fedbcd import FedBCD
 from colonnade.methods.flex import PBCD, AdaptiveFlex, Flex, SyncVFL
+from colonnade.methods.laser import Laser
 from colonnade.methods.local import Local
 from colonnade.methods.plug import Plug
 from colonnade.methods.splitnn import SplitNN
@@ -33,6 +34,7 @@ METHODS: Mapping[str, type[Method]] = {
         SyncVFL,
         Flex,
         AdaptiveFlex,
+        Laser,
         Local,
         Standard,
         Ensemble,
