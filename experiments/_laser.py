@@ -56,6 +56,8 @@ class Table:
     num_parties: int | None = 4
     # The first so many columns, so that blocks are equal; all if not given.
     num_columns: int | None = None
+    # So many training samples drawn at random; all if not given.
+    num_train: int | None = None
     # Of the samples, where there is no official test part; as many of each class as there are.
     test_share: float = 0.2
     class_weights: str = "none"
@@ -104,9 +106,15 @@ def sources_of(table: Table, seed: int) -> Sources:
             own = draw.permutation(loaded.labels.ids[loaded.labels.values == label])
             drawn.append(own[: round(len(own) * table.test_share)])
         test_ids = np.concatenate(drawn)
+    labels = loaded.labels
+    if table.num_train is not None:
+        is_test = np.isin(labels.ids, test_ids)
+        drawn = np.random.default_rng(0).permutation(np.flatnonzero(~is_test))[: table.num_train]
+        kept = np.sort(np.concatenate([drawn, np.flatnonzero(is_test)]))
+        labels = replace(labels, ids=labels.ids[kept], values=labels.values[kept])
     return Sources(
         blocks=blocks,
-        labels=loaded.labels,
+        labels=labels,
         label_holder=holder,
         kind=loaded.task,
         test_ids=test_ids,

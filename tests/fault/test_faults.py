@@ -64,6 +64,7 @@ HABITS: Mapping[str, str] = {
     "ensemble": "each by itself",
     "combinatorial": "by sets",
     "plug": "zeros",
+    "vfedtrans": "each by itself",
     "alone": "only one",
     "centralized": "only one",
 }
@@ -79,6 +80,7 @@ FIRST_ANSWER: Mapping[str, str] = {
     "aggvfl": "predict",
     "local": "predict",
     "ensemble": "predict",
+    "vfedtrans": "predict",
 }
 # Nobody drops out by lot: who does not answer is the fault's doing alone.
 CALM: Mapping[str, Method] = {"plug": Plug(dropout=0.0)}

@@ -4,6 +4,7 @@ that are at some parties only; and what they answer where a block is missing."""
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -12,11 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.core.errors import ConfigError, DataError
-from colonnade.core.federation import Federation
+from colonnade.core.federation import Federation, LoopState
 from colonnade.core.guessing import guessed, voted
 from colonnade.core.messages import Batch
 from colonnade.core.method import Method
 from colonnade.core.optimizers import OptimizerSpec
+from colonnade.core.orthogonal import orthogonal
 from colonnade.core.party_sets import members, number_of, subsets
 from colonnade.methods.combinatorial import Combinatorial
 from colonnade.methods.ensemble import Ensemble
@@ -24,6 +26,7 @@ from colonnade.methods.local import Local
 from colonnade.methods.plug import Plug
 from colonnade.methods.splitnn import SplitNN
 from colonnade.methods.standard import Standard
+from colonnade.methods.vfedtrans import VFedTrans, VFedTransParty
 from federations import FABRICS, assert_bitwise_equal, make_federation, mlp, train, weights
 
 NAMES = ("bank", "holder", "shop")
@@ -161,6 +164,87 @@ class TestTrainingAgainstPlainAutograd:
             }
             plain.descend(plain.fusion(embeddings), number)
         plain.assert_same(federation)
+
+
+class TestVFedTrans:
+    def test_joint_representation_is_that_of_all_columns_in_one_place(self) -> None:
+        federation = build(VFedTrans(num_components=4), columns={"bank": 2, "holder": 3, "shop": 4})
+        kept: dict[str, dict[int, Tensor]] = {}
+        for name, party in federation.fabric.parties.items():
+            party.distil = lambda *_, p=party, n=name: kept.__setitem__(n, p._joint)
+        verbs = VFedTransParty.verbs
+        quiet = {**verbs, "distil": replace(verbs["distil"], function=lambda p, *_: p.distil())}
+        for party in federation.fabric.parties.values():
+            party.verbs = quiet
+        federation.fabric.run(federation.method.begin(federation.holder, federation.parties))
+
+        numbers = sorted(kept["bank"])
+        assert all(federation.holder.observed(Batch("train", n), NAMES) == NAMES for n in numbers)
+        joint = torch.cat(
+            [
+                torch.cat([federation.fabric.parties[k].rows(Batch("train", n)) for k in NAMES], 1)
+                for n in numbers
+            ]
+        )
+        expected, _, _ = torch.linalg.svd(joint, full_matrices=False)
+        for name in NAMES:
+            found = torch.cat([kept[name][n] for n in numbers])
+            # The same subspaces, one by one: a singular vector's sign is free.
+            overlaps = (found.T @ expected[:, :4]).abs() / len(joint) ** 0.5
+            torch.testing.assert_close(overlaps, torch.eye(4, dtype=torch.float64))
+
+    def test_codes_come_near_the_joint_representation(self) -> None:
+        far, near = (
+            build(VFedTrans(num_components=2, distil_epochs=60, distil_rate=0.01, pull=pull))
+            for pull in (1e-9, 10.0)
+        )
+        gaps = []
+        for federation in (far, near):
+            federation.fabric.run(federation.method.begin(federation.holder, federation.parties))
+            # Whether what bank knows of a sample says what all columns together say of it.
+            plan = federation.holder.parts["train"].plan
+            numbers = [
+                n
+                for n in range(plan.num_batches)
+                if federation.holder.observed(Batch("train", n), NAMES) == NAMES
+            ]
+            joint = torch.cat(
+                [
+                    torch.cat(
+                        [federation.fabric.parties[k].rows(Batch("train", n)) for k in NAMES], 1
+                    )
+                    for n in numbers
+                ]
+            )
+            vectors, _, _ = torch.linalg.svd(joint, full_matrices=False)
+            codes = torch.cat(
+                [federation.fabric.parties["bank"].infer(Batch("train", n)) for n in numbers]
+            )[:, :2]
+            wanted = vectors[:, :2] * len(joint) ** 0.5
+            signs = torch.sign((codes * wanted).sum(0))
+            gaps.append(((codes - signs * wanted) ** 2).mean().item())
+        assert gaps[1] < 0.8 * gaps[0]
+
+    def test_from_the_same_start_the_last_stage_is_local(self) -> None:
+        federation, local = build(VFedTrans()), build(Local())
+        federation.fabric.run(federation.method.begin(federation.holder, federation.parties))
+        for name, party in local.fabric.parties.items():
+            party.model.load_state_dict(federation.fabric.parties[name].model.state_dict())
+        train(federation, 7, LoopState(exchange=1))
+        train(local, 7, LoopState(exchange=1))
+        assert_bitwise_equal(weights(federation), weights(local))
+
+    def test_nothing_to_decompose_is_refused(self) -> None:
+        nobody = table(30, 1)
+        nobody[nobody.all(dim=1), 0] = False
+        with pytest.raises(DataError, match="no training sample is at every party"):
+            train(build(VFedTrans(), presence={"train": nobody}), 1)
+
+    @pytest.mark.parametrize("size", [1, 2, 7])
+    def test_masks_are_orthogonal_and_repeat(self, size: int) -> None:
+        found = orthogonal(size, 5)
+        torch.testing.assert_close(found @ found.T, torch.eye(size, dtype=torch.float64))
+        assert not torch.equal(found, orthogonal(size, 6)) or size == 1
 
 
 class TestSpecialCases:
