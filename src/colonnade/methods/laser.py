@@ -221,6 +221,10 @@ def _task_gradients(
     """
     num_heads, num_sets, num_samples, _ = outputs.shape
     leaf = outputs.detach().requires_grad_()
+    if num_heads * num_sets == 1:
+        # One party alone weighs 1: the very operations of training by itself.
+        loss = task.loss(leaf[0, 0], targets)
+        return loss.detach()[None], torch.autograd.grad(loss, leaf)[0]
     repeated = targets.repeat(num_heads * num_sets, *(1 for _ in targets.shape[1:]))
     losses = task.losses(leaf.flatten(0, 2), repeated).view(num_heads * num_sets, num_samples)
     weights = weights.to(outputs.dtype)
