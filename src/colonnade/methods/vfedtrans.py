@@ -130,6 +130,7 @@ class VFedTrans(Method):
     party = VFedTransParty
     has_heads = True
     has_fusion = False
+    shows_columns = True
 
     num_components: int = 16
     distil_epochs: int = 10
