@@ -96,8 +96,9 @@ def _for_the_network(spec: RunSpec, label_holder: str) -> RunSpec:
             f"label_holder.name: the federation's is '{label_holder}', the settings say '{name}'"
         )
     method = spec.method
-    if method.pools_blocks or method.shares_labels:
-        what = "brings all columns to one place" if method.pools_blocks else "shares labels"
+    if method.pools_blocks or method.shows_columns or method.shares_labels:
+        shows = method.pools_blocks or method.shows_columns
+        what = "brings all columns to one place" if shows else "shares labels"
         raise ConfigError(
             f"method.name: '{method.info.name}' {what}; between organisations columns and labels "
             "stay where they are"
