@@ -96,8 +96,9 @@ def experiment() -> Experiment:
             "test part. Credit: a stratified fifth for the test, drawn from the seed, and a "
             "class-balanced loss where the paper's code has a class-balanced sampler. HAPT: SGD "
             "with rate 0.1 and momentum 0.9 (LASER-VFL 0.03 and 0.8), batch 128, 10 epochs where "
-            "the paper's code has 0.05 and 0.8 (0.02 to 0.03 and 0.7 to 0.8), and 100 epochs. Credit: Adam with rate 0.005, batch 512, 10 epochs where it has 1e-4, "
-            "128 and 50 to 125. PlugVFL drops parties with probability 0.3 (the paper's code: 0)."
+            "the paper's code has 0.05 and 0.8 (0.02 to 0.03 and 0.7 to 0.8), and 100 epochs. "
+            "Credit: Adam with rate 0.005, batch 512, 10 epochs where it has 1e-4, 128 and 50 to "
+            "125. PlugVFL drops parties with probability 0.3 (the paper's code: 0)."
         ),
         jobs=[
             job(task, name, train, inference, PAPER[task][name][3 * row + column])
