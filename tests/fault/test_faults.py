@@ -66,6 +66,7 @@ HABITS: Mapping[str, str] = {
     "ensemble": "each by itself",
     "combinatorial": "by sets",
     "plug": "zeros",
+    "vfedtrans": "each by itself",
     "alone": "only one",
     "centralized": "only one",
 }
@@ -81,11 +82,12 @@ FIRST_ANSWER: Mapping[str, str] = {
     "aggvfl": "predict",
     "local": "predict",
     "ensemble": "predict",
+    "vfedtrans": "predict",
 }
 # Nobody drops out by lot: who does not answer is the fault's doing alone.
 CALM: Mapping[str, Method] = {"plug": Plug(dropout=0.0)}
 # Calls to each party before the first exchange.
-NUM_FIRST_CALLS: Mapping[str, int] = {"plug": 1}
+NUM_FIRST_CALLS: Mapping[str, int] = {"plug": 1, "vfedtrans": 1}
 
 # 24 samples in 3 batches: from exchange 3 on everything of everybody was seen once.
 AT = 4

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from colonnade.cli import aligning, demo, listing, measuring, reproducing, training
+from colonnade.cli import aligning, demo, federating, listing, measuring, reproducing, training
 from colonnade.core.errors import ColonnadeError
 
 __all__ = ["app", "main"]
@@ -34,6 +34,8 @@ app.command("datasets")(listing.datasets)
 app.command("align")(aligning.align)
 app.command("bench")(measuring.bench)
 app.command("reproduce")(reproducing.reproduce)
+app.add_typer(federating.federation, name="federation")
+app.add_typer(federating.party, name="party")
 
 
 @app.callback()

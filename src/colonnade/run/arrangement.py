@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,16 @@ from colonnade.methods import METHODS
 from colonnade.run.sources import Sources
 from colonnade.run.spec import RunSpec
 
-__all__ = ["Arrangement", "Roll", "Rows", "arrange", "narrowed"]
+__all__ = [
+    "Arrangement",
+    "Roll",
+    "Rows",
+    "Table",
+    "arrange",
+    "draw_roll",
+    "narrowed",
+    "usable_samples",
+]
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 Table = np.ndarray[Any, np.dtype[np.bool_]]
@@ -90,14 +99,41 @@ def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
     pools = spec.method.pools_blocks
     owners = names if pools else spec.method.participants(names, sources.label_holder)
     blocks = {name: sources.blocks[name] for name in owners}
-    alignment = align_plainly({name: item.ids for name, item in blocks.items()}, sources.labels.ids)
+    alignment = _alignment(blocks, sources)
     table = np.stack([alignment.rows[name] >= 0 for name in owners], axis=1)
-    if not spec.method.info.tolerates_missing:
-        kept = _complete(table, owners, spec, "by their ids")
-        alignment = _only(alignment, kept)
-        table = table[kept]
-    test = _official_test(sources, alignment)
-    numbers = split_samples(alignment.num_samples, spec.data.split, seed=spec.seed, test=test)
+    kept = usable_samples(spec, owners, table)
+    if len(kept) < len(table):
+        alignment, table = _only(alignment, kept), table[kept]
+    roll = draw_roll(spec, owners, table, test=_official_test(sources, alignment))
+    used = {name: narrowed(block, alignment.rows[name]) for name, block in blocks.items()}
+    return Arrangement(
+        blocks={name: block for name, (block, _) in used.items()},
+        values=sources.labels.values[alignment.label_rows],
+        rows={name: rows for name, (_, rows) in used.items()},
+        num_rows={
+            **{name: len(block.ids) for name, block in blocks.items()},
+            "labels": len(sources.labels.ids),
+        },
+        roll=roll,
+    )
+
+
+def usable_samples(spec: RunSpec, owners: tuple[str, ...], table: Table) -> Rows:
+    """The samples that the method can learn from, by who has which; refuse to lose others."""
+    if spec.method.info.tolerates_missing:
+        return np.arange(len(table))
+    return _complete(table, owners, spec, "by their ids")
+
+
+def draw_roll(
+    spec: RunSpec,
+    owners: tuple[str, ...],
+    table: Table,
+    *,
+    test: np.ndarray[Any, Any] | None = None,
+) -> Roll:
+    """Split the samples into parts, and draw who counts as having which."""
+    numbers = split_samples(len(table), spec.data.split, seed=spec.seed, test=test)
     samples, presence = {}, {}
     for part, own in numbers.items():
         stays = draw_presence(spec.data.presence, owners, part, len(own), seed=spec.seed)
@@ -109,17 +145,19 @@ def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
         if not len(kept):
             raise DataError(f"no sample of the {part} part is left; lower data.presence.missing")
         samples[part], presence[part] = own[kept], here[kept]
-    used = {name: narrowed(block, alignment.rows[name]) for name, block in blocks.items()}
-    return Arrangement(
-        blocks={name: block for name, (block, _) in used.items()},
-        values=sources.labels.values[alignment.label_rows],
-        rows={name: rows for name, (_, rows) in used.items()},
-        num_rows={
-            **{name: len(block.ids) for name, block in blocks.items()},
-            "labels": len(sources.labels.ids),
-        },
-        roll=Roll(names=owners, samples=samples, presence=presence),
-    )
+    return Roll(names=owners, samples=samples, presence=presence)
+
+
+def _alignment(blocks: Mapping[str, Block], sources: Sources) -> Alignment:
+    """Who of these has which labelled sample: as found privately, or by comparing ids."""
+    if sources.alignment is None:
+        ids = {name: block.ids for name, block in blocks.items()}
+        return align_plainly(ids, sources.labels.ids)
+    rows = {name: sources.alignment.rows[name] for name in blocks}
+    known = np.flatnonzero(np.any([item >= 0 for item in rows.values()], axis=0))
+    if not len(known):
+        raise DataError(f"no labelled sample is at any of {', '.join(blocks)}")
+    return _only(replace(sources.alignment, rows=rows), known)
 
 
 def narrowed(block: Block, row_of_sample: Rows) -> tuple[Block, Rows]:

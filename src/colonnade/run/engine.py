@@ -24,7 +24,7 @@ from colonnade.run.sources import Sources, load_sources
 from colonnade.run.spec import RunSpec
 from colonnade.run.summary import aligned_line, evaluation_line, progress_line, summarize
 
-__all__ = ["Watcher", "reopen", "train"]
+__all__ = ["Watcher", "reopen", "train", "train_federation"]
 
 
 class Watcher(Protocol):
@@ -61,7 +61,7 @@ def train(
     if directory is None:
         records = MemoryRecords()
         federation = blueprint.build(data, make_vault=records.vault)
-        return _train(blueprint, data, federation, LoopState(), records, watcher)
+        return train_federation(blueprint, data, federation, LoopState(), records, watcher)
     blueprint.build(data)  # finds what is wrong with networks before there is a directory
     run = RunDirectory(directory, resume=resume)
     try:
@@ -74,7 +74,7 @@ def train(
         write_blueprint(directory, blueprint)
         if loop.exchange == 0:
             run.checkpoint(federation, loop)  # whatever happens, there is one to go back to
-        return _train(blueprint, data, federation, loop, run, watcher)
+        return train_federation(blueprint, data, federation, loop, run, watcher)
     except ColonnadeError as error:
         run.log(f"{type(error).__name__}: {error}")
         raise
@@ -95,7 +95,7 @@ def reopen(directory: Path) -> Result:
     return open_result(directory, blueprint, data)
 
 
-def _train(
+def train_federation(
     blueprint: Blueprint,
     data: TrainingData,
     federation: Federation,
@@ -103,6 +103,7 @@ def _train(
     records: Records,
     watcher: Watcher | None,
 ) -> Result:
+    """Train from where the loop is to the end, with records and checkpoints on the way."""
     began = time.monotonic()
     spec = blueprint.spec
     keeps_best = spec.stop.patience is not None

@@ -17,14 +17,19 @@ from colonnade.run.arrangement import Rows
 from colonnade.run.assembly import NEW, NO_DATA, Blueprint, TrainingData, presence_of
 from colonnade.run.directory import (
     local_parties,
-    party_directory,
     read_blueprint,
     restore_model,
     write_blueprint,
     write_model,
 )
 from colonnade.run.silo import make_parts, make_plans
-from colonnade.run.storage import DirectoryVault, finite, read_json, write_json
+from colonnade.run.storage import (
+    DirectoryVault,
+    finite,
+    party_directory,
+    read_json,
+    write_json,
+)
 
 __all__ = ["Result", "open_result"]
 
