@@ -10,7 +10,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from colonnade.cli import aligning, demo, federating, listing, measuring, reproducing, training
+from colonnade.cli import (
+    aligning,
+    auditing,
+    demo,
+    federating,
+    listing,
+    measuring,
+    reproducing,
+    training,
+)
 from colonnade.core.errors import ColonnadeError
 
 __all__ = ["app", "main"]
@@ -29,6 +38,7 @@ app.command("train")(training.train)
 app.command("evaluate")(training.evaluate)
 app.command("predict")(training.predict)
 app.command("report")(training.report)
+app.command("ledger")(auditing.ledger)
 app.command("methods")(listing.methods)
 app.command("datasets")(listing.datasets)
 app.command("align")(aligning.align)
