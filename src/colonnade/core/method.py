@@ -46,6 +46,8 @@ class Method(ABC):
     pools_blocks: ClassVar[bool] = False
     # What parties send tells the label holder their columns: refused between organisations.
     shows_columns: ClassVar[bool] = False
+    # Whatever is made of columns goes through the one encoder, where protections are.
+    can_be_protected: ClassVar[bool] = True
     # Takes sums of embeddings (``parties.total``) where it can, so that they may be blinded.
     takes_sums: ClassVar[bool] = False
 
