@@ -46,7 +46,9 @@ SUMS: Mapping[str, list[Any]] = {
 }
 MEAN = {"fusion": {"kind": "mlp", "hidden": [5], "combine": "mean"}}
 # Labels that parties share are a matter of their own; so is who is at one place.
-FEDERATED = [name for name in METHODS if name != "centralized"]
+FEDERATED = [
+    name for name, item in METHODS.items() if item.can_be_protected and not item.pools_blocks
+]
 
 
 def sources(holder: str = "bank", names: tuple[str, ...] = ("bank", "shop", "telco")) -> Sources:
@@ -107,6 +109,12 @@ def test_every_method_runs_under_every_chain_that_keeps_embeddings_apart(
     for name in result.summary["parties"]:
         has_account = name != "bank" and "perturb" in result.summary["protections"][name]
         assert (spent[name] is not None) == has_account
+
+
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {*FEDERATED, "centralized"}))
+def test_method_that_goes_past_the_encoder_takes_no_protection(method: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{method}' does not go through the one encoder"):
+        build(settings(CHAINS["perturb"], method))
 
 
 @pytest.mark.parametrize("method", ["splitnn", "fedbcd", "easter", "aggvfl"])

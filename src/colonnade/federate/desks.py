@@ -125,7 +125,9 @@ class TrainDesk(_Desk):
         names = tuple(agreed.pop("names", ()))
         spec = parse_spec(agreed)
         self._policy.check_encoder(spec, self.name)
-        if self.name not in names or spec.method.pools_blocks or spec.method.shares_labels:
+        method = spec.method
+        gives_away = method.pools_blocks or method.shows_columns or method.shares_labels
+        if self.name not in names or gives_away:
             raise ProtocolError(
                 f"party '{self.name}' takes part only in runs that name it, whose method leaves "
                 "columns and labels where they are"
@@ -162,7 +164,7 @@ class TrainDesk(_Desk):
         preparation = fit_preparation(spec, self.name, block, rows, roll)
         dtype = getattr(torch, spec.dtype)
         features = torch.as_tensor(preparation.apply(block), dtype=dtype)
-        encoder = make_encoder(spec, self.name, preparation)
+        encoder = make_encoder(spec, self.name, preparation, names=roll.names)
         terms = Terms(
             method=spec.method.info.name,
             shares_labels=spec.method.shares_labels,

@@ -98,8 +98,9 @@ def _for_the_network(spec: RunSpec, label_holder: str) -> RunSpec:
             f"label_holder.name: the federation's is '{label_holder}', the settings say '{name}'"
         )
     method = spec.method
-    if method.pools_blocks or method.shares_labels:
-        what = "brings all columns to one place" if method.pools_blocks else "shares labels"
+    if method.pools_blocks or method.shows_columns or method.shares_labels:
+        shows = method.pools_blocks or method.shows_columns
+        what = "brings all columns to one place" if shows else "shares labels"
         raise ConfigError(
             f"method.name: '{method.info.name}' {what}; between organisations columns and labels "
             "stay where they are"
@@ -199,7 +200,12 @@ class RemoteRun:
             num_samples=roll.num_samples,
             num_complete=roll.num_complete,
             num_rows={"labels": holder.ids.num_rows},
-            task=Task.fit(kind, data.labels["train"], loss=spec.label_holder.loss),
+            task=Task.fit(
+                kind,
+                data.labels["train"],
+                loss=spec.label_holder.loss,
+                balanced=spec.label_holder.class_weights == "balanced",
+            ),
             preparations=preparations,
             elsewhere=tuple(owner for owner in owners if owner != holder.name),
         )
@@ -222,7 +228,7 @@ class RemoteRun:
         preparation = self.blueprint.preparations[name]
         block, rows = narrowed(self.holder.block, self.samples.rows)
         features = torch.as_tensor(preparation.apply(block), dtype=getattr(torch, spec.dtype))
-        encoder = make_encoder(spec, name, preparation)
+        encoder = make_encoder(spec, name, preparation, names=self.roll.names)
         party = make_party(
             spec,
             name,

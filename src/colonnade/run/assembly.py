@@ -16,6 +16,7 @@ from colonnade.core.errors import ConfigError
 from colonnade.core.federation import Federation
 from colonnade.core.label_holder import LabelHolder, LabelPart
 from colonnade.core.party import Replica, Vault
+from colonnade.core.party_sets import members
 from colonnade.core.presence import Presence
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task, infer_kind
@@ -28,12 +29,20 @@ from colonnade.models import (
     EncoderSpec,
     MLPSpec,
     NoFusion,
+    SetFusions,
     is_deterministic,
 )
 from colonnade.protect import ProtectionSpec
 from colonnade.run.arrangement import Arrangement, Roll, Rows
 from colonnade.run.protecting import Guarding, MakeLedger
-from colonnade.run.silo import fit_preparation, make_encoder, make_parts, make_party, make_plans
+from colonnade.run.silo import (
+    fit_preparation,
+    make_encoder,
+    make_parts,
+    make_party,
+    make_plans,
+    set_purpose,
+)
 from colonnade.run.sources import Sources
 from colonnade.run.spec import RunSpec
 
@@ -187,13 +196,7 @@ class Blueprint:
         """Make the label holder, with a fresh fusion model from the seed."""
         spec = self.spec
         dtype = getattr(torch, spec.dtype)
-        sizes = {name: self._encoder_spec(name).embedding for name in self.participants}
-        if spec.method.adds_embeddings:
-            _refuse_different_sizes(spec.method.info.name, sizes)
-        fusion: nn.Module = NoFusion().to(dtype)
-        if spec.method.has_fusion:
-            with drawing_from(derive_seed(spec.seed, "init", "fusion")):
-                fusion = spec.label_holder.fusion.build(sizes, self.task.num_outputs).to(dtype)
+        fusion = self._fusion().to(dtype)
         return LabelHolder(
             name=self.label_holder,
             task=self.task,
@@ -210,9 +213,31 @@ class Blueprint:
             deterministic=is_deterministic(fusion),
         )
 
+    def _fusion(self) -> nn.Module:
+        spec, names = self.spec, self.participants
+        sizes = {name: self._encoder_spec(name).embedding for name in names}
+        if spec.method.adds_embeddings:
+            _refuse_different_sizes(spec.method.info.name, sizes)
+        if not spec.method.has_fusion:
+            return NoFusion()
+
+        def fresh(own: Mapping[str, int], *purpose: str | int) -> nn.Module:
+            with drawing_from(derive_seed(spec.seed, *purpose)):
+                return spec.label_holder.fusion.build(own, self.task.num_outputs)
+
+        sets = spec.method.predictor_sets(names)
+        if not sets:
+            return fresh(sizes, "init", "fusion")
+        by_number = {}
+        for number in sets:
+            own = {name: sizes[name] for name in members(number, names)}
+            by_number[number] = fresh(own, *set_purpose(number, sets, "fusion"))
+        return SetFusions(names, by_number)
+
     def _encoder(self, name: str) -> nn.Module:
         if not self.spec.method.pools_blocks:
-            return make_encoder(self.spec, name, self.preparations[name])
+            preparation = self.preparations[name]
+            return make_encoder(self.spec, name, preparation, names=self.participants)
         if any(item.cardinalities for item in self.preparations.values()):
             raise ConfigError(
                 "method.name: 'centralized' can't pool embedded categories; set "
@@ -299,7 +324,12 @@ def fit_blueprint(spec: RunSpec, sources: Sources, arrangement: Arrangement) -> 
         num_samples=arrangement.roll.num_samples,
         num_complete=arrangement.roll.num_complete,
         num_rows=arrangement.num_rows,
-        task=Task.fit(kind, arrangement.values[train], loss=spec.label_holder.loss),
+        task=Task.fit(
+            kind,
+            arrangement.values[train],
+            loss=spec.label_holder.loss,
+            balanced=spec.label_holder.class_weights == "balanced",
+        ),
         preparations={
             name: fit_preparation(spec, name, block, arrangement.rows[name], arrangement.roll)
             for name, block in arrangement.blocks.items()

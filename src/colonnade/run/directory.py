@@ -96,7 +96,7 @@ def read_blueprint(root: Path) -> Blueprint:
         label, holder = task.pop("label"), task.pop("holder")
         num_samples, num_rows = task.pop("num_samples"), task.pop("num_rows")
         num_complete, elsewhere = task.pop("num_complete"), task.pop("elsewhere", [])
-        fitted = Task(**{**task, "classes": tuple(task["classes"])})
+        fitted = Task(**{**task, **{key: tuple(task[key]) for key in ("classes", "class_weights")}})
         for file in sorted((root / "parties").glob("*/preparation.json")):
             plain = read_json(file)
             name = plain.pop("party")

@@ -52,6 +52,11 @@ class Guarding:
                 f"method.name: '{method.info.name}' brings all columns to one place, where no "
                 "protection holds; leave out protect, or use another method"
             )
+        if not method.can_be_protected and any(wanted):
+            raise ConfigError(
+                f"method.name: what parties send in '{method.info.name}' does not go through the "
+                "one encoder that protections are for; leave out protect, or use another method"
+            )
         if self._ring is not None:
             self._check_ring(self._ring)
 

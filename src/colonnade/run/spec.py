@@ -92,6 +92,8 @@ class LabelHolderSpec:
     label: str | None = None
     task: TaskKind | None = None
     loss: str | None = None
+    # Whether every class counts alike in the loss, however many samples it has.
+    class_weights: Literal["none", "balanced"] = "none"
     fusion: FusionSpec = field(default_factory=MLPFusionSpec)
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
 
