@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from _common import run, sources_of
-
 from colonnade.reproduce import Experiment, Job
 
 NUM_PARTIES = (4, 8, 16)

@@ -24,6 +24,7 @@ def test_there_is_an_experiment_for_every_table_promised():
     assert set(NAMES) >= {
         "easter-table2",
         "easter-table2-cifar10",
+        "easter-table2-cvfl",
         "easter-table2-resnets",
         "easter-table3",
         "easter-table4",
