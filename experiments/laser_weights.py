@@ -48,8 +48,8 @@ def experiment() -> Experiment:
         jobs=[
             Job(
                 coordinates={"K": num_parties, "weights": weights, "learning rate": rate},
-                measure=lambda seed, fast, k=num_parties, w=weights, r=rate: (
-                    measure(k, w, r, seed, fast)
+                measure=lambda seed, fast, k=num_parties, w=weights, r=rate: measure(
+                    k, w, r, seed, fast
                 ),
             )
             for num_parties in NUM_PARTIES
