@@ -608,7 +608,7 @@ async def _nobody(*arguments: Any, **settings: Any) -> dict[str, Any]:
 def test_a_fusion_that_does_not_average_is_refused_before_training() -> None:
     blocks = {name: pd.DataFrame({"x": range(20)}) for name in ("bank", "telco")}
     labels = pd.Series([0, 1] * 10)
-    with pytest.raises(ConfigError, match="combine: method .laser. averages"):
+    with pytest.raises(ConfigError, match=r"combine: method 'laser' averages"):
         colonnade.fit(blocks, labels, method={"name": "laser", "heads": "label_holder"}, epochs=1)
     settings_of = {"party": {"bank": {"encoder": {"kind": "mlp", "embedding": 3}}}}
     with pytest.raises(ConfigError, match="embeddings of one size"):
