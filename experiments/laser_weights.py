@@ -6,10 +6,14 @@ adaptive optimizer does not feel the scale of a loss.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
-from _common import run, sources_of
 from colonnade.reproduce import Experiment, Job
+
+sys.path.append(str(Path(__file__).parent))
+from _common import run, sources_of
 
 NUM_PARTIES = (4, 8, 16)
 RATES = (0.001, 0.01, 0.1, 0.3, 1.0)

@@ -6,12 +6,14 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import colonnade
 from colonnade.core.block_sets import (
     outputs_of_averages,
     rarity_of_sets,
@@ -601,3 +603,13 @@ def test_nobody_there_leaves_the_exchange_out() -> None:
 
 async def _nobody(*arguments: Any, **settings: Any) -> dict[str, Any]:
     return {}
+
+
+def test_a_fusion_that_does_not_average_is_refused_before_training() -> None:
+    blocks = {name: pd.DataFrame({"x": range(20)}) for name in ("bank", "telco")}
+    labels = pd.Series([0, 1] * 10)
+    with pytest.raises(ConfigError, match=r"combine: method 'laser' averages"):
+        colonnade.fit(blocks, labels, method={"name": "laser", "heads": "label_holder"}, epochs=1)
+    settings_of = {"party": {"bank": {"encoder": {"kind": "mlp", "embedding": 3}}}}
+    with pytest.raises(ConfigError, match="embeddings of one size"):
+        colonnade.fit(blocks, labels, method="laser", settings=settings_of, epochs=1)

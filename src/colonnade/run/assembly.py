@@ -220,6 +220,11 @@ class Blueprint:
             _refuse_different_sizes(spec.method.info.name, sizes)
         if not spec.method.has_fusion:
             return NoFusion()
+        if spec.method.adds_embeddings and spec.label_holder.fusion.combine != "mean":
+            raise ConfigError(
+                f"label_holder.fusion.combine: method '{spec.method.info.name}' averages "
+                'embeddings before its network; set combine = "mean"'
+            )
 
         def fresh(own: Mapping[str, int], *purpose: str | int) -> nn.Module:
             with drawing_from(derive_seed(spec.seed, *purpose)):
