@@ -216,18 +216,28 @@ def test_every_page_is_in_the_navigation() -> None:
     assert sorted(listed) == sorted(pages)
 
 
+def commands() -> set[str]:
+    """Every command as it is typed, those of a group with the group's name."""
+    found = {str(command.name) for command in app.registered_commands}
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        inner = group.typer_instance.registered_commands
+        found |= {f"{group.name} {command.name}" for command in inner}
+    return found
+
+
 def test_the_readme_names_every_command_and_no_other() -> None:
-    known = {command.name for command in app.registered_commands}
     text = (ROOT / "README.md").read_text("utf-8")
-    assert set(re.findall(r"^\| `colonnade (\w+)` \|", text, re.M)) == known
+    assert set(re.findall(r"^\| `colonnade ([\w ]+)` \|", text, re.M)) == commands()
 
 
 @by_name
 def test_commands_in_examples_exist(page: Path) -> None:
-    commands = {command.name for command in app.registered_commands}
+    groups = {group.name for group in app.registered_groups}
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
     for block in code_blocks(page, "bash"):
-        assert set(re.findall(r"^(?:\S*/)?colonnade (\w+)", block, re.M)) <= commands
+        for first, second in re.findall(r"^(?:\S*/)?colonnade (\w+)(?: (\w+))?", block, re.M):
+            assert (f"{first} {second}" if first in groups else first) in commands()
         assert set(re.findall(r"^make (\w+)", block, re.M)) <= targets
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from colonnade.cli import aligning, demo, listing, measuring, reproducing, training
+from colonnade.cli import aligning, demo, listing, measuring, parting, reproducing, training
 from colonnade.core.errors import ColonnadeError
 
 __all__ = ["app", "main"]
@@ -32,6 +32,7 @@ app.command("report")(training.report)
 app.command("methods")(listing.methods)
 app.command("datasets")(listing.datasets)
 app.command("align")(aligning.align)
+app.add_typer(parting.party, name="party")
 app.command("bench")(measuring.bench)
 app.command("reproduce")(reproducing.reproduce)
 

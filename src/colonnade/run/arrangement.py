@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ import pandas as pd
 from colonnade.align.plain import Alignment, align_plainly
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, DataError
+from colonnade.core.task import infer_kind
+from colonnade.data.association import Association, presence_and_label
 from colonnade.data.blocks import Block
 from colonnade.data.presence import draw_presence
 from colonnade.data.splits import split_samples
@@ -20,7 +22,7 @@ from colonnade.methods import METHODS
 from colonnade.run.sources import Sources
 from colonnade.run.spec import RunSpec
 
-__all__ = ["Arrangement", "Roll", "Rows", "arrange", "narrowed"]
+__all__ = ["Arrangement", "Roll", "Rows", "arrange", "narrowed", "without"]
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 Table = np.ndarray[Any, np.dtype[np.bool_]]
@@ -72,11 +74,36 @@ class Arrangement:
     # How many rows each block and the labels had.
     num_rows: Mapping[str, int]
     roll: Roll
+    # How presence goes with the label in the training part, before any sample is left out.
+    associations: tuple[Association, ...] = ()
 
     @property
     def samples(self) -> Mapping[str, Rows]:
         """The sample numbers of each part."""
         return self.roll.samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AllValues:
+    """Every sample's label and columns, of blocks that are all in this process."""
+
+    labels: np.ndarray[Any, Any]
+    blocks: Mapping[str, Block]
+    rows: Mapping[str, Rows]
+
+    def column(self, party: str, column: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """A party's column for every sample; NaN where the party does not have the sample."""
+        block, rows = self.blocks[party], self.rows[party]
+        if column not in block.columns or not isinstance(block.values, pd.DataFrame):
+            hint = nearest(column, block.columns) if block.columns else "; its block is an array"
+            raise ConfigError(f"data.presence: party '{party}' has no column '{column}'{hint}")
+        values = pd.to_numeric(block.values[column], errors="coerce").to_numpy(np.float64)
+        if np.isnan(values).all():
+            raise ConfigError(
+                f"data.presence: column '{column}' of party '{party}' holds no numbers; name a "
+                "numeric one"
+            )
+        return np.where(rows >= 0, values[rows], np.nan)
 
 
 def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
@@ -98,10 +125,17 @@ def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
         table = table[kept]
     test = _official_test(sources, alignment)
     numbers = split_samples(alignment.num_samples, spec.data.split, seed=spec.seed, test=test)
+    values = sources.labels.values[alignment.label_rows]
+    known = _AllValues(labels=values, blocks=blocks, rows=alignment.rows)
     samples, presence = {}, {}
+    associations: list[Association] = []
     for part, own in numbers.items():
-        stays = draw_presence(spec.data.presence, owners, part, len(own), seed=spec.seed)
+        stays = draw_presence(spec.data.presence, owners, part, own, seed=spec.seed, known=known)
         here = table[own] & stays
+        if part == "train":
+            kind = spec.label_holder.task or sources.kind or infer_kind(values)
+            by_party = {name: here[:, place] for place, name in enumerate(owners)}
+            associations = presence_and_label(by_party, values[own], kind)
         if spec.method.info.tolerates_missing:
             kept = np.flatnonzero(here.any(axis=1))
         else:
@@ -112,13 +146,37 @@ def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
     used = {name: narrowed(block, alignment.rows[name]) for name, block in blocks.items()}
     return Arrangement(
         blocks={name: block for name, (block, _) in used.items()},
-        values=sources.labels.values[alignment.label_rows],
+        values=values,
         rows={name: rows for name, (_, rows) in used.items()},
         num_rows={
             **{name: len(block.ids) for name, block in blocks.items()},
             "labels": len(sources.labels.ids),
         },
         roll=Roll(names=owners, samples=samples, presence=presence),
+        associations=tuple(associations),
+    )
+
+
+def without(arrangement: Arrangement, left: tuple[str, ...]) -> Arrangement:
+    """The same samples in the same parts, without the blocks of parties that left.
+
+    A sample that only they had is left out.
+    """
+    roll = arrangement.roll
+    places = [place for place, name in enumerate(roll.names) if name not in left]
+    samples, presence = {}, {}
+    for part, numbers in roll.samples.items():
+        here = roll.presence[part][:, places]
+        kept = here.any(axis=1)
+        if not kept.any():
+            raise DataError(f"no sample of the {part} part is left without {', '.join(left)}")
+        samples[part], presence[part] = numbers[kept], here[kept]
+    names = tuple(roll.names[place] for place in places)
+    return replace(
+        arrangement,
+        blocks={name: arrangement.blocks[name] for name in names},
+        rows={name: arrangement.rows[name] for name in names},
+        roll=Roll(names=names, samples=samples, presence=presence),
     )
 
 

@@ -19,6 +19,7 @@ from colonnade.core.party import Replica, Vault
 from colonnade.core.presence import Presence
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task, infer_kind
+from colonnade.data.association import Association
 from colonnade.data.blocks import Block
 from colonnade.data.datasets import load_cpu_trace
 from colonnade.data.prepare import Preparation
@@ -48,6 +49,7 @@ class TrainingData:
     rows: Mapping[str, Rows]
     labels: Mapping[str, np.ndarray[Any, Any]]
     roll: Roll
+    associations: tuple[Association, ...] = ()
 
 
 # The part of samples that come to be predicted.
@@ -71,6 +73,8 @@ class Blueprint:
     num_rows: Mapping[str, int]
     task: Task
     preparations: Mapping[str, Preparation]
+    # Who left for good after training: they answer no more, and nothing of theirs is read.
+    left: tuple[str, ...] = ()
 
     @property
     def owners(self) -> tuple[str, ...]:
@@ -109,14 +113,23 @@ class Blueprint:
             roll = replace(roll, names=(self.label_holder,), presence=alone)
         values = arrangement.values
         labels = {part: values[numbers] for part, numbers in roll.samples.items()}
-        return TrainingData(features=features, rows=rows, labels=labels, roll=roll)
+        return TrainingData(
+            features=features,
+            rows=rows,
+            labels=labels,
+            roll=roll,
+            associations=arrangement.associations,
+        )
 
     def new_data(self, blocks: Mapping[str, Block], rows: Mapping[str, Rows]) -> TrainingData:
         """Prepared features of unlabelled samples, as the one part ``NEW``."""
         features, own_rows = self.pooled(self.features(blocks), rows)
-        names = tuple(sorted(features))
-        presence = np.stack([own_rows[name] >= 0 for name in names], axis=1)
-        roll = Roll(names=names, samples={NEW: np.arange(len(presence))}, presence={NEW: presence})
+        num_samples = len(next(iter(own_rows.values())))
+        nowhere = np.full(num_samples, -1)
+        # A party without a block is there and has none of the samples.
+        names = self.participants
+        presence = np.stack([own_rows.get(name, nowhere) >= 0 for name in names], axis=1)
+        roll = Roll(names=names, samples={NEW: np.arange(num_samples)}, presence={NEW: presence})
         return TrainingData(features=features, rows=own_rows, labels={}, roll=roll)
 
     def build(
@@ -158,7 +171,9 @@ class Blueprint:
     def _label_holder(self, data: TrainingData, plans: Mapping[str, BatchPlan]) -> LabelHolder:
         spec = self.spec
         dtype = getattr(torch, spec.dtype)
-        sizes = {name: self._encoder_spec(name).embedding for name in self.participants}
+        # As wide as when it was trained, whoever left since.
+        names = (*self.participants, *self.left)
+        sizes = {name: self._encoder_spec(name).embedding for name in names}
         fusion: nn.Module = NoFusion().to(dtype)
         if spec.method.has_fusion:
             with drawing_from(derive_seed(spec.seed, "init", "fusion")):

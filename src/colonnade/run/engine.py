@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
 from colonnade.core.errors import ColonnadeError, Diverged, StorageError
 from colonnade.core.federation import Event, Federation, LoopState
-from colonnade.run.arrangement import arrange
+from colonnade.run.arrangement import arrange, without
 from colonnade.run.assembly import Blueprint, TrainingData, fit_blueprint
 from colonnade.run.directory import (
     RunDirectory,
     read_blueprint,
     refuse_other_run,
     write_blueprint,
+    write_calibration,
 )
+from colonnade.run.joining import Joining, freeze, joining_of
+from colonnade.run.missing import look_at_missing, warnings_of
 from colonnade.run.records import MemoryRecords, Records
 from colonnade.run.result import Result, open_result
 from colonnade.run.sources import Sources, load_sources
@@ -57,24 +62,36 @@ def train(
     sources = sources or load_sources(spec)
     arrangement = arrange(spec, sources)
     blueprint = fit_blueprint(spec, sources, arrangement)
+    joining = joining_of(spec, blueprint, arrangement)
+    blueprint = joining.inherit(blueprint) if joining else blueprint
     data = blueprint.training_data(arrangement)
     if directory is None:
         records = MemoryRecords()
         federation = blueprint.build(data, make_vault=records.vault)
-        return _train(blueprint, data, federation, LoopState(), records, watcher)
+        freeze(federation, spec)
+        before = joining.begin(federation, data, spec) if joining else {}
+        return _train(blueprint, data, federation, LoopState(), records, watcher, joining, before)
     blueprint.build(data)  # finds what is wrong with networks before there is a directory
     run = RunDirectory(directory, resume=resume)
     try:
         federation = blueprint.build(data, make_vault=run.vault)
+        freeze(federation, spec)
         loop = LoopState()
         if resume:
             refuse_other_run(directory, blueprint)
             loop = run.resume(federation, keeps_best=spec.stop.patience is not None)
             run.log(f"resumed after exchange {loop.exchange}")
         write_blueprint(directory, blueprint)
+        before = {}
+        if joining and loop.exchange > 0:
+            before = joining.recall(directory)
+        elif joining:
+            before = joining.begin(federation, data, spec, directory)
         if loop.exchange == 0:
             run.checkpoint(federation, loop)  # whatever happens, there is one to go back to
-        return _train(blueprint, data, federation, loop, run, watcher)
+        result = _train(blueprint, data, federation, loop, run, watcher, joining, before)
+        write_calibration(directory, result.calibration)
+        return result
     except ColonnadeError as error:
         run.log(f"{type(error).__name__}: {error}")
         raise
@@ -91,7 +108,10 @@ def reopen(directory: Path) -> Result:
             f"{directory}: trained on tables in memory, which a run does not keep; evaluate with "
             "Result.load(...).evaluate(blocks, labels)"
         )
-    data = blueprint.training_data(arrange(spec, load_sources(spec)))
+    arrangement = arrange(spec, load_sources(spec))
+    if blueprint.left:
+        arrangement = without(arrangement, blueprint.left)
+    data = blueprint.training_data(arrangement)
     return open_result(directory, blueprint, data)
 
 
@@ -102,6 +122,8 @@ def _train(
     loop: LoopState,
     records: Records,
     watcher: Watcher | None,
+    joining: Joining | None,
+    before: Mapping[str, Any],
 ) -> Result:
     began = time.monotonic()
     spec = blueprint.spec
@@ -111,6 +133,8 @@ def _train(
         loop.stopped_by = ""  # the settings may now ask for more
     records.log(f"{spec.method.info.name} with {', '.join(blueprint.participants)}")
     records.log(aligned_line(blueprint))
+    for warning in warnings_of(data.associations):
+        records.log(f"warning: {warning}")
     if watcher is not None:
         watcher.began(federation, loop.exchange, federation.num_exchanges(spec.stop))
     try:
@@ -138,7 +162,21 @@ def _train(
         records.end_with(federation, loop.best_exchange)
     held_out = [part for part in ("validation", "test") if part in data.labels]
     quality = {part: federation.evaluate(part) for part in held_out}
-    summary = summarize(blueprint, federation, loop, quality, time.monotonic() - began)
+    findings = look_at_missing(federation, data)
+    start = None
+    if joining is not None:
+        start = joining.summary(spec, before, joining.quality(federation, data, spec))
+        late = joining.warnings(start)
+        for warning in late:
+            records.log(f"warning: {warning}")
+        findings = replace(findings, warnings=(*findings.warnings, *late))
+    seconds = time.monotonic() - began
+    summary = summarize(blueprint, federation, loop, quality, seconds, findings, start)
     records.summarize(summary)
     records.log(f"stopped by {loop.stopped_by} after exchange {loop.exchange}")
-    return Result(blueprint=blueprint, federation=federation, summary=summary)
+    return Result(
+        blueprint=blueprint,
+        federation=federation,
+        summary=summary,
+        calibration=findings.calibration,
+    )
