@@ -86,10 +86,9 @@ def experiment() -> Experiment:
             "tenth, with a new value every exchange, and takes 1 / (1 - c) units per step. SGD; "
             "`rate` is the fixed learning rate of Flex; Adaptive has A = rate times the steps of "
             "an idle machine, so that both keep the same bound and differ in whether they use "
-            "what room a busy machine leaves. So what Adaptive can win grows with the use: "
-            "machines of the trace are 20 % busy on average, those of its busiest tenth 50 %. On "
-            "mfeat with 3 parties, tried before, Adaptive was from 5 % sooner to 5 % later: its "
-            "target comes after 9 to 25 exchanges, too few to tell them apart. The paper's Figure "
+            "what room a busy machine leaves. So what Adaptive can win grows with the use (its "
+            "mean is in the JSON). Tried before: mfeat with 3 parties, whose target comes after "
+            "too few exchanges to tell the two apart. The paper's Figure "
             "4 has no numbers to put here; its text says 70 to 130 time units sooner, and up to "
             "30 %."
         ),

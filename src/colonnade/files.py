@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from colonnade.core.errors import StorageError
 
-__all__ = ["TEMPORARY", "write_atomically"]
+__all__ = ["TEMPORARY", "write_atomically", "writing_atomically"]
 
 TEMPORARY = ".writing"
 
@@ -19,6 +21,13 @@ def write_atomically(path: Path, content: bytes, *, owner_only: bool = False) ->
 
     With ``owner_only`` nobody else on the machine may read it.
     """
+    with writing_atomically(path, owner_only=owner_only) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def writing_atomically(path: Path, *, owner_only: bool = False) -> Iterator[BinaryIO]:
+    """A file to write to that takes its name only when the block ends well."""
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,7 +35,7 @@ def write_atomically(path: Path, content: bytes, *, owner_only: bool = False) ->
         mode = 0o600 if owner_only else 0o666
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

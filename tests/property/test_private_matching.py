@@ -16,19 +16,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from colonnade.align import group, matching, participant
-from colonnade.align.files import (
-    DirectoryPlace,
-    MemoryPlace,
-    PartyAlignment,
-    PointLists,
-    check_together,
-    load_record,
-    save_record,
-)
-from colonnade.align.ids import KeyPart, prepare_ids
+from colonnade.align import blinding, group, lists, matching, participant, telling
+from colonnade.align.counting import MemoryCount
+from colonnade.align.files import PartyAlignment, check_together
+from colonnade.align.ids import prepare_ids
+from colonnade.align.job import NUM_CHECKS
+from colonnade.align.lists import PointLists
 from colonnade.align.matching import Overlap, match
-from colonnade.align.participant import NUM_CHECKS, AlignParty
+from colonnade.align.participant import AlignParty
+from colonnade.align.places import DirectoryPlace, MemoryPlace
+from colonnade.align.record import load_record, save_record
+from colonnade.align.rules import KeyPart
 from colonnade.align.terms import AlignPolicy, AlignSpec
 from colonnade.cli.aligning import align
 from colonnade.core.errors import ConfigError, PartyFailed, ProtocolError
@@ -55,6 +53,7 @@ class Federation:
         own: bool = True,
         holder: str | None = None,
         places: Mapping[str, Any] | None = None,
+        counts: Mapping[str, Any] | None = None,
         policy: AlignPolicy | None = None,
         wrap: Any = None,
         salts: Mapping[str, str] | None = None,
@@ -70,6 +69,7 @@ class Federation:
                 spec=replace(self.spec, salt=(salts or {}).get(name, SALT)),
                 policy=policy,
                 place=(places or {}).get(name),
+                count=(counts or {}).get(name),
                 today=lambda: 1000,
             )
             for name, items in self.ids.items()
@@ -228,11 +228,9 @@ def test_equals_a_plain_outer_join_over_several_chunks(num_parties, mode, small_
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Chunks so small that short lists take several."""
-    from colonnade.align import files
-
-    for module in (files, group, matching, participant):
+    for module in (blinding, group, lists, matching, participant):
         monkeypatch.setattr(module, "CHUNK", 16, raising=True)
-    monkeypatch.setattr(matching, "_NUMBERS_CHUNK", 7)
+    monkeypatch.setattr(telling, "_NUMBERS_CHUNK", 7)
 
 
 class Recording(Wrapped):
@@ -454,11 +452,11 @@ def test_other_terms_are_found_before_anything_is_sent():
 
 
 def test_a_party_refuses_what_its_policy_does_not_allow():
-    places = {name: MemoryPlace() for name in PEOPLE}
+    counts = {name: MemoryCount() for name in PEOPLE}
     policy = AlignPolicy(max_alignments=1)
-    Federation(PEOPLE, places=places, policy=policy).match()
+    Federation(PEOPLE, counts=counts, policy=policy).match()
     with pytest.raises(PartyFailed, match="allows 1 alignments in 30 days"):
-        Federation(PEOPLE, places=places, policy=policy).match()
+        Federation(PEOPLE, counts=counts, policy=policy).match()
     with pytest.raises(PartyFailed, match="allows lists of 3 ids"):
         Federation(PEOPLE, policy=AlignPolicy(max_ids=3)).match()
 
@@ -501,7 +499,7 @@ def test_a_party_keeps_the_label_holder_from_following_its_list():
     places = np.array([99])
     seal = participant.make_seal("run", 0, "bank", -3, 0, places)
     with pytest.raises(ProtocolError, match="outside a list of 20"):
-        party.trace(0, 1, torch.from_numpy(places), _bytes(seal))
+        party.trace(0, 1, 0, torch.from_numpy(places), _bytes(seal))
 
 
 def _bytes(content: bytes) -> Tensor:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from colonnade.align.files import MemoryPlace, PartyAlignment, check_together
-from colonnade.align.ids import KeyPart, prepare_ids
+from colonnade.align.counting import FileCount
+from colonnade.align.files import PartyAlignment, check_together
+from colonnade.align.ids import Texts, prepare_ids, prepare_pieces
 from colonnade.align.participant import AlignParty
+from colonnade.align.places import DirectoryPlace, MemoryPlace, SecretState
+from colonnade.align.rules import KeyPart
 from colonnade.align.terms import AlignPolicy, AlignSpec
 from colonnade.core.errors import ConfigError, DataError, ProtocolError, StorageError
 
@@ -168,8 +173,78 @@ def test_alignments_of_two_runs_do_not_go_together():
         check_together({"bank": "aa", "shop": "bb"})
 
 
-def test_a_place_in_memory_keeps_copies():
-    place = MemoryPlace()
+@pytest.mark.parametrize("kind", ["memory", "directory"])
+def test_a_place_keeps_copies(kind, tmp_path):
+    place = MemoryPlace() if kind == "memory" else DirectoryPlace(tmp_path)
     assert place.load_state() is None
-    place.save_days([1, 2])
-    assert place.load_days() == [1, 2]
+    state = SecretState(run="r", secret=b"s" * 32, numbers=np.array([3, -1], np.int32))
+    place.save_state(state)
+    state.numbers[0] = 7
+    state.ends.append(2)
+    loaded = place.load_state()
+    assert loaded.numbers.tolist() == [3, -1]
+    assert loaded.numbers.dtype == np.int32
+    assert loaded.ends == []
+    assert "ssss" not in repr(loaded)
+
+
+def test_a_count_is_the_partys_own_and_outlasts_its_processes(tmp_path):
+    policy = AlignPolicy(max_alignments=2, per_days=7)
+    path = tmp_path / "new" / "bank.csv.alignments.json"
+    FileCount(path).admit(policy, 100, "bank")
+    FileCount(path).admit(policy, 103, "bank")
+    with pytest.raises(ProtocolError, match="party 'bank' allows 2 alignments in 7 days"):
+        FileCount(path).admit(policy, 106, "bank")
+    FileCount(path).admit(policy, 107, "bank")
+    assert path.stat().st_mode & 0o077 == 0
+    for damage in (b"", b"{}", b"[1]", b'{"days": 3}', b'{"days": ["x"]}'):
+        path.write_bytes(damage)
+        with pytest.raises(StorageError, match="damaged count of alignments; put back"):
+            FileCount(path).admit(policy, 200, "bank")
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(StorageError, match=r"align\.counts"):
+        FileCount(blocked / "bank.json").admit(policy, 1, "bank")
+
+
+def test_a_table_that_comes_in_pieces_is_the_same_as_in_one():
+    key = (KeyPart(rules=("trim", "case")), KeyPart())
+    names, dates = ["Ada ", "ADA", "Bo", "Cy", "Bo"], ["1", "1", "2", "3", "4"]
+    whole = prepare_ids([names, dates], key, where="x", duplicates="keep_first")
+    pieces = [[names[at : at + 2], dates[at : at + 2]] for at in range(0, 5, 2)]
+    pieced = prepare_pieces(pieces, key, where="x", duplicates="keep_first")
+    assert tuple(pieced.ids) == tuple(whole.ids)
+    assert pieced.rows.tolist() == whole.rows.tolist() == [0, 2, 3, 4]
+    assert pieced.num_duplicates == 1
+    assert pieced.digest(b"k") == whole.digest(b"k") != whole.digest(b"l")
+    with pytest.raises(DataError, match=r"part 2 of the key: 1 of 3 rows have no id.*row 2"):
+        prepare_pieces([[["a", "b"], ["1", "2"]], [["c"], [None]]], key, where="x")
+    with pytest.raises(DataError, match="different lengths"):
+        prepare_pieces([[["a", "b"], ["1"]]], key, where="x")
+    assert len(prepare_pieces([], key, where="x")) == 0
+
+
+def test_texts_packed_at_several_times_read_as_they_were(monkeypatch):
+    from colonnade.align import ids
+
+    monkeypatch.setattr(ids, "_AT_ONCE", 3)
+    texts = ["", "a", "été", "名前", "x" * 50, "", "z"]
+    whole = Texts.pack(texts)
+    monkeypatch.setattr(ids, "_SHORT", 8)
+    wide = Texts.pack(iter(texts))
+    assert tuple(whole) == tuple(wide) == tuple(texts)
+    assert whole.digest(b"k") == wide.digest(b"k")
+    prints = whole.fingerprints(range(7), key=b"k")
+    assert np.array_equal(prints, wide.fingerprints(np.arange(7, dtype=np.int32), key=b"k"))
+    assert np.array_equal(prints[0], prints[5])
+
+
+def test_an_alignment_is_of_one_table():
+    ids = prepare_ids([["a", "b", "c"]], where="bank")
+    alignment = replace(_alignment(), table=ids.digest(b"r"))
+    alignment.check_ids(ids)
+    for other in (["a", "c", "b"], ["a", "b"], ["a", "b", "c", "d"], ["ab", "", "c"][:1]):
+        with pytest.raises(DataError, match="not the one that was aligned"):
+            alignment.check_ids(prepare_ids([other], where="bank"))
+    with pytest.raises(StorageError, match="its parts have sizes"):
+        replace(_alignment(), num_samples=4)

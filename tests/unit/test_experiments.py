@@ -22,6 +22,11 @@ def needs(name):
 
 def test_there_is_an_experiment_for_every_table_promised():
     assert set(NAMES) >= {
+        "easter-table2",
+        "easter-table2-cifar10",
+        "easter-table2-resnets",
+        "easter-table3",
+        "easter-table4",
         "flex-adaptive",
         "flex-table2",
         "flex-table3",
@@ -46,7 +51,10 @@ def test_every_experiment_loads_with_a_place_of_its_own_for_each_cell(name):
     assert len(places) == len(set(places))
 
 
-@pytest.mark.parametrize(("name", "dataset"), [("thesis-delays", "qoe"), ("flex-table2", "mfeat")])
+@pytest.mark.parametrize(
+    ("name", "dataset"),
+    [("thesis-delays", "qoe"), ("flex-table2", "mfeat"), ("easter-table4", "mnist")],
+)
 def test_quick_runs_go_from_end_to_end(name, dataset, tmp_path):
     needs(dataset)
     experiment = load_experiment(name, DIRECTORY)
@@ -78,3 +86,12 @@ def test_synchronous_exchanges_take_what_the_paper_says():
     flex = importlib.import_module("_flex")
     for method, work in {"P-BCD": 4, "Sync-Min": 20, "Sync-Max": 60, "Flex": 20}.items():
         assert flex.units_per_exchange(3, method, 10, 20) == 10 + work
+
+
+def test_every_network_of_easters_tables_is_drawn_with_every_seed():
+    load_experiment("easter-table3", DIRECTORY)  # makes its neighbour importable
+    easter = importlib.import_module("_easter")
+    drawn = [easter.drawn_networks(easter.SMALL, seed) for seed in range(20)]
+    assert all(len(four) == 4 and {*four} == {*easter.SMALL} for four in drawn)
+    assert {four[0] for four in drawn} == {*easter.SMALL}
+    assert drawn[3] == easter.drawn_networks(easter.SMALL, 3)

@@ -22,10 +22,12 @@ from colonnade.core.errors import ConfigError, ProtocolError
 
 __all__ = [
     "CHUNK",
+    "MOST_IDS",
     "POINT_BYTES",
     "SECRET_BYTES",
     "Bytes",
     "Indices",
+    "Numbers",
     "derive",
     "derive_order",
     "derive_scalar",
@@ -37,6 +39,8 @@ __all__ = [
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
+# Places in lists and sample numbers, of which there are millions: half the memory of indices.
+Numbers = np.ndarray[Any, np.dtype[np.int32]]
 T = TypeVar("T")
 
 POINT_BYTES = 32
@@ -44,6 +48,9 @@ SECRET_BYTES = 32
 
 # Points per message.
 CHUNK = 8192
+
+# All lists of an alignment together: places and sample numbers must fit into 31 bits.
+MOST_IDS = 2**31 - 1
 
 # Points per piece of work: long enough that handing it over costs nothing, short enough that no
 # core waits for another at the end of a chunk.
@@ -78,13 +85,13 @@ def derive_scalar(secret: bytes, purpose: str) -> bytes:
     return scalar
 
 
-def derive_order(secret: bytes, purpose: str, length: int) -> Indices:
+def derive_order(secret: bytes, purpose: str, length: int) -> Numbers:
     """A permutation for a purpose; nobody without the secret can tell it from a random one."""
     if length == 0:
-        return np.zeros(0, dtype=np.int64)
+        return np.zeros(0, dtype=np.int32)
     seed = derive(secret, purpose)[:SECRET_BYTES]
     stream = require_group().randombytes_buf_deterministic(8 * length, seed)
-    return np.argsort(np.frombuffer(stream, dtype="<u8"), kind="stable").astype(np.int64)
+    return np.argsort(np.frombuffer(stream, dtype="<u8"), kind="stable").astype(np.int32)
 
 
 def multiply(points: Bytes, scalar: bytes) -> Bytes:

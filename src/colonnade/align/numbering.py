@@ -1,14 +1,19 @@
-"""From fully blinded ids to sample numbers and the presence table."""
+"""From fully blinded ids to sample numbers and the presence table.
+
+Done range by range of the blinded ids, which are as good as random: so what is needed at one time
+does not grow with the lists.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from colonnade.align.files import HolderRecord
-from colonnade.align.group import Indices
+from colonnade.align.group import Indices, Numbers
+from colonnade.align.record import HolderRecord
 from colonnade.core.errors import ProtocolError
 
 __all__ = ["CHECK", "number_samples"]
@@ -19,70 +24,108 @@ Words = np.ndarray[Any, np.dtype[np.uint64]]
 # The number of a check point, which is no sample.
 CHECK = -2
 
+# Ids that are compared at one time, more or less.
+_AT_ONCE = 2**17
+_MOST_RANGES = 256
+
 
 def number_samples(
     record: HolderRecord, needed: frozenset[str]
-) -> tuple[Indices, dict[tuple[str, ...], int]]:
+) -> tuple[Numbers, dict[tuple[str, ...], int]]:
     """Give every sample its number, and find who has it; earlier numbers stay.
 
     New numbers follow the fully blinded ids, an order that means nothing to anybody.
     """
     names = record.names
-    places = {name: np.flatnonzero(record.numbers[name] != CHECK) for name in names}
-    order, is_first = _grouped(record, places)
-    old = np.concatenate([record.numbers[name][places[name]] for name in names])[order]
-    bits = np.repeat(
-        1 << np.arange(len(names), dtype=np.int32), [len(places[name]) for name in names]
-    )[order]
-    if not len(order):
-        return np.zeros(0, np.int64), {}
-    starts = np.flatnonzero(is_first)
-    who = np.bitwise_or.reduceat(bits, starts)
-    sizes = np.diff(np.append(starts, len(order)))
-    is_twice = np.add.reduceat(bits, starts, dtype=np.int64) != who
-    if is_twice.any():
-        raise ProtocolError(
-            f"{int(is_twice.sum())} samples stand twice in the list of one participant; a list was "
-            "mixed up on its way, or its owner kept duplicates; align again"
-        )
-    numbers = np.maximum.reduceat(old, starts)
     least = sum(1 << names.index(name) for name in needed)
-    fresh = np.flatnonzero((numbers < 0) & (who & least == least))
-    numbers[fresh] = record.num_samples + np.arange(len(fresh))
-    record.num_samples += len(fresh)
-    spread = np.empty(len(order), dtype=np.int64)
-    spread[order] = np.repeat(numbers, sizes)
-    end = 0
-    for name in names:
-        begin, end = end, end + len(places[name])
-        record.numbers[name][places[name]] = spread[begin:end]
-    presence = np.zeros(record.num_samples, dtype=np.int64)
-    presence[numbers[numbers >= 0]] = who[numbers >= 0]
-    kinds, counts = np.unique(who, return_counts=True)
+    earlier = np.zeros(record.num_samples, dtype=np.int32)
+    later = [np.zeros(0, np.int32)]
+    counts: Counter[int] = Counter()
+    num_twice = 0
+    for places in _ranges(record):
+        lengths = [len(item) for item in places]
+        if not sum(lengths):
+            continue
+        order, is_first = _grouped(record, places)
+        bits = np.repeat(1 << np.arange(len(names), dtype=np.int32), lengths)[order]
+        starts = np.flatnonzero(is_first)
+        who = np.bitwise_or.reduceat(bits, starts)
+        num_twice += int((np.add.reduceat(bits, starts, dtype=np.int64) != who).sum())
+        numbers = np.maximum.reduceat(_old_numbers(record, places)[order], starts)
+        known = numbers >= 0
+        earlier[numbers[known]] = who[known]
+        fresh = np.flatnonzero(~known & (who & least == least))
+        numbers[fresh] = record.num_samples + np.arange(len(fresh), dtype=np.int32)
+        record.num_samples += len(fresh)
+        later.append(who[fresh])
+        spread = np.empty(len(order), dtype=np.int32)
+        spread[order] = np.repeat(numbers, np.diff(np.append(starts, len(order))))
+        begins = np.cumsum([0, *lengths[:-1]])
+        for name, chosen, begin in zip(names, places, begins, strict=True):
+            record.numbers[name][chosen] = spread[begin : begin + len(chosen)]
+        counts.update(_counted(who))
+    if num_twice:
+        raise ProtocolError(
+            f"{num_twice} samples stand twice in the list of one participant; a list was mixed up "
+            "on its way, or its owner kept duplicates; align again"
+        )
     combinations = {
-        tuple(name for place, name in enumerate(names) if kind >> place & 1): int(count)
-        for kind, count in zip(kinds.tolist(), counts, strict=True)
+        tuple(name for place, name in enumerate(names) if kind >> place & 1): count
+        for kind, count in sorted(counts.items())
     }
-    return presence, combinations
+    return np.concatenate([earlier, *later]), combinations
 
 
-def _grouped(record: HolderRecord, places: Mapping[str, Indices]) -> tuple[Indices, Flags]:
+def _ranges(record: HolderRecord) -> Iterator[list[Indices]]:
+    """Everybody's places whose tags are in one range; range after range, in the tags' order."""
+    total = sum(len(item) for item in record.tags.values())
+    num_ranges = 1
+    while num_ranges < _MOST_RANGES and total > num_ranges * _AT_ONCE:
+        num_ranges *= 2
+    width = _MOST_RANGES // num_ranges
+    for number in range(num_ranges):
+        low, high = number * width, (number + 1) * width - 1
+        # The eighth byte is the highest of the first word.
+        yield [
+            np.flatnonzero(
+                (record.tags[name][:, 7] >= low)
+                & (record.tags[name][:, 7] <= high)
+                & (record.numbers[name] != CHECK)
+            )
+            for name in record.names
+        ]
+
+
+def _grouped(record: HolderRecord, places: Sequence[Indices]) -> tuple[Indices, Flags]:
     """An order that puts equal tags side by side, and where each group of equals begins."""
-    order = np.argsort(_words(record, places, 0), kind="stable")
+    words = [_words(record, places, number) for number in (0, 1)]
+    order = np.argsort(words[0], kind="stable")
     is_first = np.ones(len(order), dtype=bool)
-    half = _words(record, places, 0)[order]
-    is_first[1:] = half[1:] != half[:-1]
-    half = _words(record, places, 1)[order]
-    if (half[1:] != half[:-1])[~is_first[1:]].any():
+    first, second = (word[order] for word in words)
+    is_first[1:] = first[1:] != first[:-1]
+    if (second[1:] != second[:-1])[~is_first[1:]].any():
         # Two that are equal in half of their bytes only: hardly ever, so sort again by all.
-        words = [_words(record, places, number) for number in (0, 1)]
-        order = np.lexsort(words)
+        order = np.lexsort((words[1], words[0]))
         is_first[1:] = np.logical_or.reduce([word[order[1:]] != word[order[:-1]] for word in words])
     return order, is_first
 
 
-def _words(record: HolderRecord, places: Mapping[str, Indices], number: int) -> Words:
-    """One half of everybody's tags; halves one by one take half of the memory."""
+def _words(record: HolderRecord, places: Sequence[Indices], number: int) -> Words:
+    """One half of everybody's tags."""
     return np.concatenate(
-        [record.tags[name].view("<u8")[chosen, number] for name, chosen in places.items()]
+        [
+            record.tags[name].view("<u8")[chosen, number]
+            for name, chosen in zip(record.names, places, strict=True)
+        ]
     )
+
+
+def _old_numbers(record: HolderRecord, places: Sequence[Indices]) -> Numbers:
+    return np.concatenate(
+        [record.numbers[name][chosen] for name, chosen in zip(record.names, places, strict=True)]
+    )
+
+
+def _counted(who: Numbers) -> Mapping[int, int]:
+    kinds, counts = np.unique(who, return_counts=True)
+    return dict(zip(kinds.tolist(), counts.tolist(), strict=True))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import hmac
 import json
-import secrets
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,33 +11,30 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from colonnade.align.files import MemoryPlace, PartyAlignment, Place, SecretState
+from colonnade.align.counting import Count, MemoryCount
+from colonnade.align.files import PartyAlignment
 from colonnade.align.group import (
     CHUNK,
+    MOST_IDS,
     POINT_BYTES,
-    SECRET_BYTES,
     Bytes,
-    Indices,
-    derive_order,
-    derive_scalar,
     hash_and_multiply,
     multiply,
     require_group,
 )
 from colonnade.align.ids import PreparedIds
-from colonnade.align.sealing import as_array, as_tensor, make_seal, sortable
+from colonnade.align.job import NUM_CHECKS, Job, taken
+from colonnade.align.places import MemoryPlace, Place
+from colonnade.align.rounds import begin_round, find_entries, resume_round
+from colonnade.align.sealing import as_array, as_tensor, make_seal, place_in_rounds
 from colonnade.align.terms import AlignPolicy, AlignSpec
 from colonnade.core.errors import ConfigError, DataError, ProtocolError
 from colonnade.core.respondent import Respondent
 from colonnade.core.verbs import verb
 
-__all__ = ["MAX_PARTICIPANTS", "NUM_CHECKS", "AlignParty"]
+__all__ = ["MAX_PARTICIPANTS", "AlignParty"]
 
 MAX_PARTICIPANTS = 20
-
-# Points that everybody hides in its list; a wrong order that moves a share f of a list goes
-# unnoticed with probability (1 - f) to this power.
-NUM_CHECKS = 8
 
 _SECONDS_PER_DAY = 86_400
 
@@ -55,18 +50,20 @@ class AlignParty(Respondent):
         spec: AlignSpec,
         policy: AlignPolicy | None = None,
         place: Place | None = None,
+        count: Count | None = None,
         today: Callable[[], int] | None = None,
     ) -> None:
         super().__init__(name=name)
         require_group()
         self.place: Place = place or MemoryPlace()
         self.alignment: PartyAlignment | None = None
+        self._count: Count = count or MemoryCount()
         self._ids = ids
         self._spec = spec
         self._policy = policy or spec.policy
         self._today = today or (lambda: int(time.time()) // _SECONDS_PER_DAY)
         self._salt = spec.salt.encode()
-        self._job: _Job | None = None
+        self._job: Job | None = None
 
     @verb
     def terms(self, run: str, round_number: int) -> Tensor:
@@ -88,11 +85,10 @@ class AlignParty(Respondent):
             )
         self._policy.check_sizes({self.name: len(self._ids)}, self.name)
         # One that is resumed counts too: its lists could be other ones than before.
-        days = self._policy.check_days(self.place.load_days(), self._today(), self.name)
-        self.place.save_days(days)
-        prepare = self._resumed if resume else self._begun
-        state = prepare(self.place.load_state(), run, round_number)
-        rows_of, new = self._entries(state)
+        self._count.admit(self._policy, self._today(), self.name)
+        prepare = resume_round if resume else begin_round
+        state = prepare(self.place.load_state(), run, round_number, self.name)
+        rows_of, new = find_entries(self._ids, state, self.name)
         if resume and len(new):
             raise DataError(
                 f"party '{self.name}': its ids have changed since the alignment was interrupted; "
@@ -101,11 +97,11 @@ class AlignParty(Respondent):
         if not resume:
             prints = self._ids.ids.fingerprints(new, key=state.secret)
             state.prints = np.concatenate([state.prints, prints]) if len(state.prints) else prints
-            state.numbers = np.concatenate([state.numbers, np.full(len(new), -1, np.int64)])
+            state.numbers = np.concatenate([state.numbers, np.full(len(new), -1, np.int32)])
             state.ends.append(len(state.prints))
             state.passed.append(0)
             self.place.save_state(state)
-        self._job = _Job(state, rows_of)
+        self._job = Job(state, rows_of)
         return self._job.length
 
     @verb
@@ -119,6 +115,8 @@ class AlignParty(Respondent):
             )
         if len(lengths) > MAX_PARTICIPANTS:
             raise ProtocolError(f"{len(lengths)} lists; at most {MAX_PARTICIPANTS} can be aligned")
+        if min(lengths.values()) < NUM_CHECKS or sum(lengths.values()) > MOST_IDS:
+            raise ProtocolError(f"party '{self.name}' was told lists of impossible lengths")
         self._policy.check_sizes(
             {name: size - NUM_CHECKS for name, size in lengths.items()}, self.name
         )
@@ -178,17 +176,18 @@ class AlignParty(Respondent):
         """Where the check points are in the own list; asked for when all lists are blinded."""
         job = self._current()
         job.held = None
-        places = np.argsort(job.order)[job.num_ids :]
-        return self._sealed(self.name, -1, 0, places)
+        at = np.flatnonzero(job.order >= job.num_ids)
+        return self._sealed(self.name, -1, 0, at[np.argsort(job.order[at])])
 
     @verb
     def trace(
-        self, round_number: int, hop: int, positions: Tensor, seal: Tensor
+        self, round_number: int, hop: int, start: int, positions: Tensor, seal: Tensor
     ) -> Mapping[str, Tensor]:
         """Undo the own shuffle of the label holder's list, for samples that all have."""
         job = self._current()
         wanted = as_array(positions)
-        self._check(seal, job.label_holder, -2 - hop, round_number, wanted)
+        where = place_in_rounds(round_number, start)
+        self._check(seal, job.label_holder, -2 - hop, where, wanted)
         job.num_traced += len(wanted)
         if job.num_traced > len(job.state.prints):
             raise ProtocolError(
@@ -197,8 +196,8 @@ class AlignParty(Respondent):
             )
         if not 0 <= round_number < len(job.state.passed):
             raise ProtocolError(f"party '{self.name}': there is no round {round_number}")
-        back = _taken(job.shuffle(round_number), wanted)
-        return self._sealed(job.label_holder, -1 - hop, round_number, back)
+        back = taken(job.shuffle(round_number), wanted).astype(np.int64)
+        return self._sealed(job.label_holder, -1 - hop, where, back)
 
     @verb
     def assign(self, positions: Tensor, numbers: Tensor, seal: Tensor) -> None:
@@ -256,16 +255,17 @@ class AlignParty(Respondent):
             run=state.run,
             round=state.round,
             num_samples=len(job.table),
-            numbers=state.numbers[entries],
-            rows=self._ids.rows[job.rows_of[entries]],
+            numbers=state.numbers[entries].astype(np.int64),
+            rows=self._ids.rows[job.rows_of[entries]].astype(np.int64),
             presence=_columns(job.table, len(names)),
             digest=state.digest,
+            table=self._ids.digest(state.run.encode()),
         )
         self.place.save_alignment(self.alignment)
         self.place.save_state(state)
         self._job = None
 
-    def _current(self) -> _Job:
+    def _current(self) -> Job:
         if self._job is None:
             raise ProtocolError(f"party '{self.name}': no alignment has begun here")
         return self._job
@@ -273,55 +273,6 @@ class AlignParty(Respondent):
     def _terms(self, run: str, round_number: int) -> Bytes:
         content = f"terms\0{run}\0{round_number}\0{self._spec.agreed}"
         return np.frombuffer(hmac.digest(self._salt, content.encode(), "sha256"), dtype=np.uint8)
-
-    def _begun(self, state: SecretState | None, run: str, round_number: int) -> SecretState:
-        """A fresh key, or the one of the alignment that is to be extended."""
-        if round_number == 0:
-            return SecretState(run=run, secret=secrets.token_bytes(SECRET_BYTES))
-        if state is None or state.run != run:
-            raise ProtocolError(
-                f"party '{self.name}' does not have the alignment that is to be extended; align "
-                "anew"
-            )
-        if not state.finished and state.round == round_number:
-            # An extension that was interrupted, and is begun again rather than resumed.
-            end = state.ends[round_number - 1]
-            state.prints, state.numbers = state.prints[:end], state.numbers[:end]
-            state.ends, state.passed = state.ends[:round_number], state.passed[:round_number]
-        elif not state.finished or state.round != round_number - 1:
-            raise ProtocolError(
-                f"party '{self.name}' is at round {state.round} of this alignment, and the label "
-                f"holder begins round {round_number}; align anew"
-            )
-        state.round, state.finished = round_number, False
-        return state
-
-    def _resumed(self, state: SecretState | None, run: str, round_number: int) -> SecretState:
-        if state is None or (state.run, state.round) != (run, round_number):
-            raise ProtocolError(
-                f"party '{self.name}' has nothing of the alignment that was interrupted; align anew"
-            )
-        return state
-
-    def _entries(self, state: SecretState) -> tuple[Indices, Indices]:
-        """Where each id that was ever sent is now, followed by the new ones; and the new ones."""
-        everything = np.arange(len(self._ids), dtype=np.int64)
-        if not len(state.prints):
-            return everything, everything
-        known = sortable(state.prints)
-        order = np.argsort(known, kind="stable")
-        prints = sortable(self._ids.ids.fingerprints(range(len(self._ids)), key=state.secret))
-        place = np.minimum(np.searchsorted(known, prints, sorter=order), len(known) - 1)
-        is_known = known[order[place]] == prints
-        if int(is_known.sum()) < len(known):
-            raise DataError(
-                f"party '{self.name}': {len(known) - int(is_known.sum())} ids of the earlier "
-                "alignment are no longer in its table; an extension only adds, so align anew"
-            )
-        rows_of = np.empty(len(known), dtype=np.int64)
-        rows_of[order[place[is_known]]] = everything[is_known]
-        new = everything[~is_known]
-        return np.concatenate([rows_of, new]), new
 
     def _multiplied(self, owner: str, hop: int, start: int, points: Tensor, seal: Tensor) -> Bytes:
         """Check what came, and multiply it; a place in a list is answered for one content only."""
@@ -356,69 +307,12 @@ class AlignParty(Respondent):
                 "what was sent: cut, permuted or changed on its way; run the alignment again"
             )
 
-    def _digest(self, job: _Job, bits: Any) -> bytes:
+    def _digest(self, job: Job, bits: Any) -> bytes:
         content = json.dumps(
             [job.state.run, job.state.round, sorted(job.lengths), job.label_holder]
         )
         text = f"alignment\0{self._spec.agreed}\0{content}\0".encode()
         return hmac.digest(self._salt, text + bits.astype("<i4").tobytes(), "sha256")
-
-
-class _Job:
-    """One round of an alignment at one participant."""
-
-    def __init__(self, state: SecretState, rows_of: Indices) -> None:
-        self.state = state
-        # For every id that was ever sent, its place among the ids now.
-        self.rows_of = rows_of
-        self.scalar = derive_scalar(state.secret, "scalar")
-        self.num_ids = _num_ids(state, -1)
-        self.length = self.num_ids + NUM_CHECKS
-        self.order = derive_order(state.secret, f"order {state.round}", self.length)
-        self.lengths: dict[str, int] = {}
-        self.label_holder = ""
-        self._shuffle: tuple[int, Indices] | None = None
-        self.held: Bytes | None = None
-        self.answered: dict[tuple[str, int], bytes] = {}
-        self.num_traced = 0
-        self.bits: list[Any] = []
-        self.table: Any = None
-        self.digest = b""
-
-    def shuffle(self, round_number: int) -> Indices:
-        """The own secret order of the label holder's list in a round (-1: this one)."""
-        number = range(len(self.state.passed))[round_number]
-        if self._shuffle is None or self._shuffle[0] != number:
-            length = self.state.passed[number]
-            order = derive_order(self.state.secret, f"shuffle {number}", length)
-            self._shuffle = (number, order)
-        return self._shuffle[1]
-
-    def entry_of(self, positions: Indices) -> Indices:
-        """Which entries were at these positions of the lists of all rounds, end to end."""
-        found = _taken(self._entries, positions)
-        if (found < 0).any():
-            raise ProtocolError("a check point was given a sample number; align again")
-        return found
-
-    @functools.cached_property
-    def _entries(self) -> Indices:
-        entries = []
-        for number, end in enumerate(self.state.ends):
-            size = _num_ids(self.state, number)
-            order = derive_order(self.state.secret, f"order {number}", size + NUM_CHECKS)
-            entries.append(np.where(order < size, order + end - size, -1))
-        return np.concatenate(entries)
-
-
-def _taken(values: Indices, positions: Indices) -> Indices:
-    """Values at positions, none of which may be outside."""
-    if positions.ndim != 1 or (
-        len(positions) and not 0 <= positions.min() <= positions.max() < len(values)
-    ):
-        raise ProtocolError(f"a position is outside a list of {len(values)}; align again")
-    taken: Indices = values[positions]
-    return taken
 
 
 def _columns(bits: Any, num_columns: int) -> Any:
@@ -427,10 +321,3 @@ def _columns(bits: Any, num_columns: int) -> Any:
     for place in range(num_columns):
         table[:, place] = bits >> place & 1
     return table
-
-
-def _num_ids(state: SecretState, round_number: int) -> int:
-    """How many ids were new in a round."""
-    ends = [0, *state.ends]
-    number = range(len(state.ends))[round_number]
-    return ends[number + 1] - ends[number]

@@ -10,10 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.align.files import TAG_BYTES
 from colonnade.align.group import Bytes
 
-__all__ = ["as_array", "as_rows", "as_tensor", "make_seal", "sortable"]
+__all__ = [
+    "TAG_BYTES",
+    "as_array",
+    "as_rows",
+    "as_tensor",
+    "make_seal",
+    "place_in_rounds",
+    "sortable",
+]
+
+# So much of a fully blinded id is enough to compare it: no two differ only after 127 bits.
+TAG_BYTES = 16
 
 
 def make_seal(
@@ -32,6 +42,11 @@ def make_seal(
     for item in content:
         digest.update(np.ascontiguousarray(item).tobytes())
     return digest.digest()
+
+
+def place_in_rounds(round_number: int, start: int) -> int:
+    """A place in one of many rounds' lists as one number."""
+    return (round_number << 32) + start
 
 
 def as_tensor(content: Any) -> Tensor:

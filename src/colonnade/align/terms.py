@@ -6,9 +6,11 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
-from colonnade.align.ids import DEFAULT_KEY, Duplicates, KeyPart
+from colonnade.align.ids import Duplicates
+from colonnade.align.rules import DEFAULT_KEY, KeyPart
 from colonnade.core.config import dump
 from colonnade.core.errors import ConfigError, ProtocolError
 
@@ -60,7 +62,8 @@ class AlignSpec:
 
     ``salt`` belongs to one federation, so that the same ids in two federations can't be linked.
     With ``labelled_only``, samples without a label are left out. ``columns`` are a participant's
-    id columns where a key has several parts; they, ``duplicates`` and ``policy`` are its own.
+    id columns where a key has several parts; they, ``duplicates`` and ``policy`` are its own. So is
+    the directory ``counts``, where a party counts its alignments if not beside its table.
     """
 
     salt: str
@@ -70,6 +73,7 @@ class AlignSpec:
     duplicates: Duplicates = "refuse"
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     policy: AlignPolicy = field(default_factory=AlignPolicy)
+    counts: Path | None = None
 
     def __post_init__(self) -> None:
         if len(self.salt) < 16:

@@ -97,6 +97,10 @@ def predict(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="One column per class, not the label.")
     ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Whose model, where every party has its own.", metavar="PARTY"),
+    ] = None,
 ) -> None:
     """Predict new samples with a trained run.
 
@@ -122,12 +126,12 @@ def predict(
         blocks[name] = read_block(name, Path(file), id_column=ids)
     predicted: Any
     if probabilities:
-        predicted = result.predict_proba(blocks)
-    elif spec.method.info.tolerates_missing:
+        predicted = result.predict_proba(blocks, model=model)
+    elif spec.method.info.tolerates_missing and model is None:
         predicted = result.answer(blocks)
         predicted["blocks"] = ["; ".join(names) for names in predicted["blocks"]]
     else:
-        predicted = result.predict(blocks).to_frame()
+        predicted = result.predict(blocks, model=model).to_frame()
     write_atomically(out, predicted.to_csv(index_label=ids).encode())
     _say(f"{len(predicted)} predictions in {out}")
 

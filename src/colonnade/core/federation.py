@@ -178,7 +178,9 @@ class Federation:
 
     async def _diverged(self, part: str) -> Diverged:
         """Whose numbers are no longer finite: a party's embeddings, or else the fusion model's."""
-        asked = await Parties(self.fabric.aside()).ask("infer", Batch(part, 0))
+        parties, batch = Parties(self.fabric.aside()), Batch(part, 0)
+        here = self.holder.observed(batch, parties.names)
+        asked = await parties.ask("infer", batch, among=here)
         wild = [name for name, item in asked.items() if not torch.isfinite(item).all()]
         who = wild[0] if wild else self.holder.name
         exchange = self.holder.exchange

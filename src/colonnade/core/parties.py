@@ -17,11 +17,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from colonnade.core.errors import ConfigError, NoAnswer, PartyFailed, ProtocolError
+import torch
+from torch import Tensor
+
+from colonnade.core.errors import ConfigError, Diverged, NoAnswer, PartyFailed, ProtocolError
 from colonnade.core.fabric import Fabric
 from colonnade.core.messages import Call, Reply, Value, pack_reply, unpack_reply
 
-__all__ = ["Arrival", "Each", "Parties", "Patience", "each"]
+__all__ = ["Arrival", "Each", "Parties", "Patience", "Total", "each"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,13 @@ class Arrival(NamedTuple):
     party: str
     value: Any
     tick: int
+
+
+class Total(NamedTuple):
+    """A sum over parties, and whose values are in it, in party order."""
+
+    value: Tensor
+    names: tuple[str, ...]
 
 
 class Parties:
@@ -115,6 +125,27 @@ class Parties:
         if open_calls and deadline is None and self._patience.then == "stop":
             raise self._no_answer((name for name, _ in open_calls.values()), verb)
         return {name: answers[name] for name in chosen if name in answers}
+
+    async def total(
+        self,
+        verb: str,
+        *arguments: Any,
+        among: Iterable[str] | None = None,
+        deadline: int | None = None,
+    ) -> Total:
+        """Ask each party for a tensor; the sum of the answers, added up in party order."""
+        answers = await self.ask(verb, *arguments, among=among, deadline=deadline)
+        if not answers:
+            raise self._no_answer(self._chosen(among), verb)
+        if len({item.shape for item in answers.values()}) > 1:
+            shapes = ", ".join(f"{name} {tuple(item.shape)}" for name, item in answers.items())
+            raise ProtocolError(f"'{verb}': answers of different shapes have no sum: {shapes}")
+        value, *others = answers.values()
+        for item in others:
+            value = value + item
+        if not torch.isfinite(value).all():
+            raise self._not_finite(answers, verb)
+        return Total(value, tuple(answers))
 
     async def tell(self, verb: str, *arguments: Any, among: Iterable[str] | None = None) -> None:
         """Have each party do something; its failure, if any, is raised by a later wait."""
@@ -234,6 +265,17 @@ class Parties:
         )
         error.__cause__ = failure.cause
         return error
+
+    def _not_finite(self, answers: Mapping[str, Tensor], verb: str) -> Diverged:
+        """Whose numbers are to blame: the first that are not finite; else those of the largest."""
+        wild = [name for name, item in answers.items() if not torch.isfinite(item).all()]
+        who = wild[0] if wild else max(answers, key=lambda name: float(answers[name].abs().max()))
+        return Diverged(
+            f"exchange {self.exchange}: party '{who}' sent an answer to '{verb}' with values that "
+            "are not finite, or too large to be summed; lower its learning rate, or check its data",
+            exchange=self.exchange,
+            party=who,
+        )
 
     def _no_answer(self, silent: Iterable[str], verb: str) -> NoAnswer:
         silent = sorted(set(silent))

@@ -19,7 +19,7 @@ __all__ = ["LOSSES", "Task", "TaskKind", "infer_kind"]
 TaskKind = Literal["binary", "multiclass", "regression"]
 Array = np.ndarray[Any, Any]
 
-LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+LOSSES: Mapping[str, Callable[..., Tensor]] = {
     "binary_cross_entropy": functional.binary_cross_entropy_with_logits,
     "cross_entropy": functional.cross_entropy,
     "squared_error": functional.mse_loss,
@@ -106,6 +106,11 @@ class Task:
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss over the batch."""
         return LOSSES[self.loss_name](outputs, targets)
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of every sample by itself."""
+        found = LOSSES[self.loss_name](outputs, targets, reduction="none")
+        return found.flatten(1).mean(1) if found.dim() > 1 else found
 
     def probabilities(self, outputs: Tensor) -> Array:
         """Class probabilities, one column per class."""

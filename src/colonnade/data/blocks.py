@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 import pandas as pd
 from pyarrow import ArrowException
 
-from colonnade.core.errors import ConfigError, DataError
+from colonnade.core.errors import ColonnadeError, ConfigError, DataError
 
 __all__ = ["Block", "Labels", "as_ids", "make_block", "read_block", "read_labels", "read_table"]
 
@@ -175,32 +176,50 @@ def require_columns(table: pd.DataFrame, columns: Sequence[str], where: str) -> 
 
 def read_table(path: Path, *, text_columns: Sequence[str] = ()) -> pd.DataFrame:
     """Read CSV (also .gz) or Parquet by its ending; ``text_columns`` are kept as written."""
+    if is_parquet(path):
+        with readable_as("Parquet", path):
+            return pd.read_parquet(path)
+    with readable_as("CSV", path):
+        types = dict.fromkeys(text_columns, str)
+        return pd.read_csv(path, sep=separator_of(path), dtype=types, index_col=False)
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a table is Parquet, by its ending; refuse a file that is not there or of no kind."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; check the path (in a TOML file, relative to it)")
     name = path.name.lower()
     if name.endswith((".parquet", ".pq")):
-        try:
-            return pd.read_parquet(path)
-        except (ArrowException, OSError, ValueError) as error:
-            raise DataError(f"{path}: not readable as Parquet ({str(error).strip()})") from error
+        return True
     if name.endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")):
-        separator = "\t" if ".tsv" in name else ","
-        try:
-            with warnings.catch_warnings():
-                # Without index_col=False, rows with one field too many shift every column.
-                warnings.simplefilter("error", pd.errors.ParserWarning)
-                types = dict.fromkeys(text_columns, str)
-                return pd.read_csv(path, sep=separator, dtype=types, index_col=False)
-        except pd.errors.ParserWarning as error:
-            raise DataError(
-                f"{path}: rows have more fields than the header has names; remove trailing "
-                "separators, or name every column"
-            ) from error
-        except pd.errors.EmptyDataError as error:
-            raise DataError(f"{path}: the file is empty; it needs a header and rows") from error
-        except (pd.errors.ParserError, UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
-            raise DataError(f"{path}: not readable as CSV ({str(error).strip()})") from error
+        return False
     raise DataError(f"{path}: unknown kind of file; use .csv, .csv.gz, .tsv or .parquet")
+
+
+def separator_of(path: Path) -> str:
+    """What stands between the fields of a file that is not Parquet."""
+    return "\t" if ".tsv" in path.name.lower() else ","
+
+
+@contextmanager
+def readable_as(kind: str, path: Path) -> Iterator[None]:
+    """Say what is wrong with a file that can't be read."""
+    try:
+        with warnings.catch_warnings():
+            # Without index_col=False, rows with one field too many shift every column.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            yield
+    except ColonnadeError:
+        raise
+    except pd.errors.ParserWarning as error:
+        raise DataError(
+            f"{path}: rows have more fields than the header has names; remove trailing "
+            "separators, or name every column"
+        ) from error
+    except pd.errors.EmptyDataError as error:
+        raise DataError(f"{path}: the file is empty; it needs a header and rows") from error
+    except (ArrowException, OSError, ValueError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: not readable as {kind} ({str(error).strip()})") from error
 
 
 def read_block(

@@ -16,6 +16,7 @@ from colonnade.core.errors import ConfigError
 from colonnade.core.federation import Federation
 from colonnade.core.label_holder import LabelHolder, LabelPart
 from colonnade.core.party import Replica, Vault
+from colonnade.core.party_sets import members
 from colonnade.core.presence import Presence
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task, infer_kind
@@ -29,10 +30,18 @@ from colonnade.models import (
     EncoderSpec,
     MLPSpec,
     NoFusion,
+    SetFusions,
     is_deterministic,
 )
 from colonnade.run.arrangement import Arrangement, Roll, Rows
-from colonnade.run.silo import fit_preparation, make_encoder, make_parts, make_party, make_plans
+from colonnade.run.silo import (
+    fit_preparation,
+    make_encoder,
+    make_parts,
+    make_party,
+    make_plans,
+    set_purpose,
+)
 from colonnade.run.sources import Sources
 from colonnade.run.spec import RunSpec
 
@@ -85,6 +94,11 @@ class Blueprint:
     def participants(self) -> tuple[str, ...]:
         """Who computes: the owners, or the label holder with everybody's columns."""
         return (self.label_holder,) if self.spec.method.pools_blocks else self.owners
+
+    @property
+    def everyone(self) -> tuple[str, ...]:
+        """Who took part in training, those who left included."""
+        return tuple(sorted((*self.participants, *self.left)))
 
     def features(self, blocks: Mapping[str, Block]) -> dict[str, Tensor]:
         """Prepared features of these blocks, each party's rows in its own order."""
@@ -171,13 +185,7 @@ class Blueprint:
     def _label_holder(self, data: TrainingData, plans: Mapping[str, BatchPlan]) -> LabelHolder:
         spec = self.spec
         dtype = getattr(torch, spec.dtype)
-        # As wide as when it was trained, whoever left since.
-        names = (*self.participants, *self.left)
-        sizes = {name: self._encoder_spec(name).embedding for name in names}
-        fusion: nn.Module = NoFusion().to(dtype)
-        if spec.method.has_fusion:
-            with drawing_from(derive_seed(spec.seed, "init", "fusion")):
-                fusion = spec.label_holder.fusion.build(sizes, self.task.num_outputs).to(dtype)
+        fusion = self._fusion().to(dtype)
         return LabelHolder(
             name=self.label_holder,
             task=self.task,
@@ -192,11 +200,35 @@ class Blueprint:
             presence=presence_of(data.roll, plans),
             seed=spec.seed,
             deterministic=is_deterministic(fusion),
+            left=self.left,
         )
+
+    def _fusion(self) -> nn.Module:
+        # As when it was trained, whoever left since.
+        spec, names = self.spec, self.everyone
+        sizes = {name: self._encoder_spec(name).embedding for name in names}
+        if spec.method.adds_embeddings:
+            _refuse_different_sizes(spec.method.info.name, sizes)
+        if not spec.method.has_fusion:
+            return NoFusion()
+
+        def fresh(own: Mapping[str, int], *purpose: str | int) -> nn.Module:
+            with drawing_from(derive_seed(spec.seed, *purpose)):
+                return spec.label_holder.fusion.build(own, self.task.num_outputs)
+
+        sets = spec.method.predictor_sets(names)
+        if not sets:
+            return fresh(sizes, "init", "fusion")
+        by_number = {}
+        for number in sets:
+            own = {name: sizes[name] for name in members(number, names)}
+            by_number[number] = fresh(own, *set_purpose(number, sets, "fusion"))
+        return SetFusions(names, by_number)
 
     def _encoder(self, name: str) -> nn.Module:
         if not self.spec.method.pools_blocks:
-            return make_encoder(self.spec, name, self.preparations[name])
+            preparation = self.preparations[name]
+            return make_encoder(self.spec, name, preparation, names=self.everyone)
         if any(item.cardinalities for item in self.preparations.values()):
             raise ConfigError(
                 "method.name: 'centralized' can't pool embedded categories; set "
@@ -221,6 +253,15 @@ def presence_of(roll: Roll, plans: Mapping[str, BatchPlan]) -> dict[str, Presenc
         for part in plans
         if not roll.is_complete(part)
     }
+
+
+def _refuse_different_sizes(method: str, sizes: Mapping[str, int]) -> None:
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        raise ConfigError(
+            f"method '{method}' adds up embeddings of one size, got {listed}; set the same "
+            "embedding in every party's encoder"
+        )
 
 
 def _with_traces(fabric: FabricSpec) -> FabricSpec:

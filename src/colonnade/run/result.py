@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from colonnade.core.batches import BatchPlan
 from colonnade.core.by_set import set_sizes
 from colonnade.core.calibration import Calibration
 from colonnade.core.errors import ConfigError, DataError, MissingBlock, StorageError
@@ -98,19 +99,29 @@ class Result:
         """The classes, in the order of ``predict_proba``'s columns; empty for regression."""
         return self._blueprint.task.classes
 
-    def predict(self, blocks: Mapping[str, Block | pd.DataFrame]) -> pd.Series[Any]:
-        """The predicted label of every sample, by sample id."""
-        found = self._outputs(blocks)
+    def predict(
+        self, blocks: Mapping[str, Block | pd.DataFrame], *, model: str | None = None
+    ) -> pd.Series[Any]:
+        """The predicted label of every sample, by sample id.
+
+        Where parties have models of their own, ``model`` names the party whose model answers.
+        """
+        found = self._outputs(blocks, model)
         name = self._blueprint.label_name
         return pd.Series(self._blueprint.task.decide(found.outputs), index=found.ids, name=name)
 
-    def predict_proba(self, blocks: Mapping[str, Block | pd.DataFrame]) -> pd.DataFrame:
+    def predict_proba(
+        self, blocks: Mapping[str, Block | pd.DataFrame], *, model: str | None = None
+    ) -> pd.DataFrame:
         """The probability of each class for every sample, by sample id.
 
         Of a method that can do without blocks they are calibrated by the number of blocks that
         each sample has.
         """
-        found = self._outputs(blocks)
+        found = self._outputs(blocks, model)
+        if model is not None:
+            scores = self._blueprint.task.probabilities(found.outputs)
+            return pd.DataFrame(scores, index=found.ids, columns=list(self.classes))
         return pd.DataFrame(self._scores(found), index=found.ids, columns=list(self.classes))
 
     def answer(
@@ -121,10 +132,10 @@ class Result:
         Samples may differ in the blocks that they have; each needs one at least. The first column
         has the label's name. ``confidence`` is the calibrated probability of that label; of a
         number there is ``spread`` in its place, the error to expect from as many blocks. ``blocks``
-        has the names of the parties. ``ids`` says which samples to answer for, and in which order.
+        names the parties whose blocks were used; none for a guess. ``ids`` says which samples to answer for, and in which order.
         """
         task = self._blueprint.task
-        found = self._outputs(blocks, None if ids is None else as_ids(list(ids), "ids"))
+        found = self._outputs(blocks, wanted=None if ids is None else as_ids(list(ids), "ids"))
         table = pd.DataFrame({self._blueprint.label_name: task.decide(found.outputs)}, found.ids)
         if task.kind != "regression":
             scores = self._scores(found)
@@ -135,11 +146,23 @@ class Result:
             table["spread"] = self.calibration.spread(found.sizes)
         else:
             table["spread"] = np.nan
-        table["blocks"] = [
-            tuple(name for name, here in zip(found.names, row, strict=True) if here)
-            for row in found.presence.tolist()
-        ]
+        table["blocks"] = self._used(found)
         return table
+
+    def _used(self, found: _Found) -> list[tuple[str, ...]]:
+        method, holder = self._blueprint.spec.method, self._federation.holder
+        participants = self._blueprint.participants
+        if method.pools_blocks:
+            return [self.parties] * len(found.ids)
+        by_row = {
+            row: method.used(
+                tuple(name for name, here in zip(found.names, row, strict=True) if here),
+                participants,
+                holder,
+            )
+            for row in set(map(tuple, found.presence.tolist()))
+        }
+        return [by_row[tuple(row)] for row in found.presence.tolist()]
 
     def _scores(self, found: _Found) -> np.ndarray[Any, Any]:
         outputs = found.outputs
@@ -147,13 +170,15 @@ class Result:
             outputs = self.calibration.sharpened(outputs, found.sizes)
         return self._blueprint.task.probabilities(outputs)
 
-    def outputs(self, blocks: Mapping[str, Block | pd.DataFrame]) -> pd.DataFrame:
+    def outputs(
+        self, blocks: Mapping[str, Block | pd.DataFrame], *, model: str | None = None
+    ) -> pd.DataFrame:
         """The network's raw outputs for every sample, by sample id.
 
         Logits of every class, or of two classes the second one's only; for regression the number
         in units of the training labels' spread.
         """
-        found = self._outputs(blocks)
+        found = self._outputs(blocks, model)
         return pd.DataFrame(found.outputs.double().numpy(), index=found.ids)
 
     def evaluate(
@@ -206,6 +231,7 @@ class Result:
     def _outputs(
         self,
         blocks: Mapping[str, Block | pd.DataFrame],
+        model: str | None = None,
         wanted: np.ndarray[Any, Any] | None = None,
     ) -> _Found:
         """The network's outputs for samples in the first block's order, or for those wanted."""
@@ -213,8 +239,29 @@ class Result:
         data = self._blueprint.new_data(own, rows)
         presence = np.stack([rows[name] >= 0 for name in sorted(rows)], axis=1)
         with lent(self._federation, self._blueprint.spec, data) as plans:
-            outputs = self._federation.outputs(NEW, plans[NEW])
+            outputs = (
+                self._federation.outputs(NEW, plans[NEW])
+                if model is None
+                else self._outputs_of(model, plans[NEW])
+            )
         return _Found(ids=ids, outputs=outputs, names=tuple(sorted(rows)), presence=presence)
+
+    def _outputs_of(self, model: str, plan: BatchPlan) -> Tensor:
+        """One party's own model's outputs."""
+        found = self._federation.outputs_each(NEW, plan)
+        if model not in found:
+            named = self._blueprint.spec.method.info.name
+            raise ConfigError(
+                f"model: '{model}' has none of its own; "
+                + (f"there are those of {list(found)}" if found else f"'{named}' gives one for all")
+            )
+        positions, outputs = found[model]
+        if len(positions) < plan.num_samples:
+            raise MissingBlock(
+                f"party '{model}' has {len(positions)} of {plan.num_samples} samples, and its "
+                "model answers for no others: leave those out"
+            )
+        return outputs[positions.argsort()]
 
     def _block(self, name: str, table: pd.DataFrame) -> Block:
         """A table under the ids that training used: a column of that name, or the index."""

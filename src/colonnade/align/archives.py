@@ -1,0 +1,42 @@
+"""Arrays and a few words about them in one file, written wholly or not at all.
+
+The file is NumPy's: a zip archive with a checksum for each array, so damage is found when it is
+read. It is written straight to the disk: an alignment of millions is never in memory twice.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from colonnade.core.errors import StorageError
+from colonnade.files import writing_atomically
+
+__all__ = ["read_archive", "write_archive"]
+
+
+def write_archive(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    """Write a file that its owner alone may read."""
+    packed = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
+    with writing_atomically(path, owner_only=True) as file:
+        np.savez(file, meta=packed, **arrays)
+
+
+def read_archive(path: Path, what: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What ``write_archive`` wrote; ``what`` names it where it is damaged."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
+            arrays = {name: held[name] for name in held.files}
+        meta: dict[str, Any] = json.loads(arrays.pop("meta").tobytes())
+    except FileNotFoundError as error:
+        raise StorageError(f"{path}: no such file; run colonnade align first") from error
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
+        raise StorageError(f"{path}: damaged {what} ({error}); align again") from error
+    except OSError as error:
+        raise StorageError(f"{path}: can't be read: {error.strerror}") from error
+    return meta, arrays

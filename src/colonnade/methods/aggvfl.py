@@ -1,0 +1,78 @@
+"""AggVFL: every party predicts from its own columns, and the predictions are added up.
+
+Paper: the family that EASTER calls aggVFL (section 1, figure 1b; baselines Agg_VFL, Homo_aggVFL
+and Heter_aggVFL of its Tables 2 and 3); nothing is trained above the parties. Departures:
+
+1. EASTER's Agg_VFL is Zhang et al. 2022, which also weighs parties by how many columns they have;
+   here all count alike.
+2. What is aggregated are logits (or the number itself in a regression), not probabilities: the
+   papers leave it open, and a sum of logits is what the logistic regressions of this family use.
+3. The label holder asks for the sum alone. The derivative of the loss by it is the same for all
+   parties, so nobody's own prediction has to be known to anybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from colonnade.core.headed import HeadedParty
+from colonnade.core.label_holder import LabelHolder
+from colonnade.core.messages import Batch
+from colonnade.core.method import Method, MethodInfo
+from colonnade.core.parties import Parties, Total
+from colonnade.core.verbs import verb
+
+__all__ = ["AggVFL"]
+
+
+class AggVFLParty(HeadedParty):
+    """The silo's half: a whole model over its own columns."""
+
+    @verb
+    def predict(self, batch: Batch) -> Tensor:
+        """Send R_k, the outputs of the own model."""
+        return self.predict_from(batch, self.encode(batch))
+
+    @verb
+    def conclude(self, batch: Batch) -> Tensor:
+        """The own model's outputs for prediction."""
+        return self.conclude_from(self.infer(batch))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggVFL(Method):
+    """One prediction: the sum or the mean of what each party predicts."""
+
+    info = MethodInfo(
+        name="aggvfl",
+        paper="baseline (EASTER: Agg_VFL, Homo_aggVFL, Heter_aggVFL)",
+        summary="whole models at the parties; their predictions are added up, nothing above them",
+        tolerates_slow=False,
+        tolerates_missing=False,
+        heterogeneous_models=True,
+        private_labels=True,
+    )
+    party = AggVFLParty
+    has_heads = True
+    has_fusion = False
+
+    aggregate: Literal["mean", "sum"] = "mean"
+
+    async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
+        """Predictions up, one gradient down, everyone updates."""
+        total = await parties.total("predict", batch)
+        share = self._share(total)
+        (gradient,) = holder.judge({"all": total.value * share}, batch).values()
+        await parties.tell("descend", batch, gradient * share, among=total.names)
+
+    async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
+        """The aggregate of every party's outputs."""
+        total = await parties.total("conclude", batch)
+        return total.value * self._share(total)
+
+    def _share(self, total: Total) -> float:
+        """What one party's prediction counts."""
+        return 1.0 / len(total.names) if self.aggregate == "mean" else 1.0
