@@ -326,9 +326,13 @@ def test_a_party_joins_and_the_others_stay_within_the_bound(tmp_path: Path) -> N
 
 def test_a_broken_bound_and_other_samples_are_warned_of(tmp_path: Path) -> None:
     run = tmp_path / "two"
-    trained(run, num_parties=2)
-    hurried = {"optimizer": {"name": "sgd", "lr": 3.0}}
-    new = trained(start={"run": str(run), "bound": 0.0}, seed=3, defaults=hurried)
+    blocks = frames(900, 3)
+    labels = labels_of(blocks)
+    two = {name: blocks[name] for name in ("bank", "shop")}
+    train(parse_spec(settings()), sources=sources_of(two, labels), directory=run)
+    hurried = {"optimizer": {"lr": 1.0}}
+    spec = settings(start={"run": str(run), "bound": 0.0}, seed=3, defaults=hurried)
+    new = train(parse_spec(spec), sources=sources_of(blocks, labels))
     fell, differ = new.summary["warnings"]
     assert "more than start.bound = 0" in fell
     assert "may have trained on samples that are held out here" in differ
@@ -377,3 +381,44 @@ def test_what_can_not_join_is_refused(tmp_path: Path) -> None:
             epochs=1,
             settings={"start": {"run": str(splitnn)}},
         )
+
+
+# Real methods
+
+
+@pytest.mark.parametrize("method", ["laser", "local", "ensemble", "plug", "combinatorial"])
+def test_who_left_changes_nothing_for_the_others(method: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fusion = {"label_holder": {"fusion": {"kind": "mlp"}}}
+    result = trained(run, method=method, stop={"epochs": 1}, **fusion)
+    blocks = new_blocks()
+    rest = {name: blocks[name] for name in ("shop", "telco")}
+    before = result.answer(rest)
+    remove_party(run, "bank", erase=True)
+    pd.testing.assert_frame_equal(Result.load(run).answer(rest), before)
+    used = {"local": ("shop",)}.get(method, ("shop", "telco"))
+    assert before.loc["s0002", "blocks"] == used
+
+
+def test_a_guess_names_no_block(tmp_path: Path) -> None:
+    result = trained(tmp_path / "run", method="standard", stop={"epochs": 1}, label_holder={})
+    found = result.answer(new_blocks())
+    assert found.loc["s0000", "blocks"] == ("bank", "shop", "telco")
+    assert found.loc["s0001", "blocks"] == ()
+    remove_party(tmp_path / "run", "telco")
+    rest = {name: new_blocks()[name] for name in ("bank", "shop")}
+    assert set(Result.load(tmp_path / "run").answer(rest)["blocks"]) == {()}
+
+
+def test_a_party_joins_under_laser(tmp_path: Path) -> None:
+    blocks = frames(900, 3)
+    labels = labels_of(blocks)
+    two = {name: blocks[name] for name in ("bank", "shop")}
+    run = tmp_path / "two"
+    plain = settings(method="laser", label_holder={})
+    old = train(parse_spec(plain), sources=sources_of(two, labels), directory=run)
+    start = {"run": str(run), "freeze": ["bank", "shop"]}
+    new = train(parse_spec({**plain, "start": start}), sources=sources_of(blocks, labels))
+    assert new.summary["start"]["fall"] == 0.0
+    rest = {name: new_blocks()[name] for name in ("bank", "shop")}
+    assert old.outputs(rest).equals(new.outputs(rest))

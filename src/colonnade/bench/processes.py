@@ -194,9 +194,7 @@ def _encoded(head: list[Any], values: Any) -> bytes:
             array = value.numpy()
             contents.append(array.tobytes())
             return {"tensor": [str(array.dtype), array.shape]}
-        return (
-            {"table": {k: plain(v) for k, v in value.items()}} if isinstance(value, dict) else value
-        )
+        return {"table": {k: plain(v) for k, v in value.items()}} if isinstance(value, dict) else value
 
     text = json.dumps([head, [plain(value) for value in values]]).encode()
     return b"".join([struct.pack("<I", len(text)), text, *contents])

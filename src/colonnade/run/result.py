@@ -132,7 +132,8 @@ class Result:
         Samples may differ in the blocks that they have; each needs one at least. The first column
         has the label's name. ``confidence`` is the calibrated probability of that label; of a
         number there is ``spread`` in its place, the error to expect from as many blocks. ``blocks``
-        names the parties whose blocks were used; none for a guess. ``ids`` says which samples to answer for, and in which order.
+        names the parties whose blocks were used; none for a guess. ``ids`` says which samples to
+        answer for, and in which order.
         """
         task = self._blueprint.task
         found = self._outputs(blocks, wanted=None if ids is None else as_ids(list(ids), "ids"))
