@@ -6,19 +6,22 @@ federation that was trained with all six from the start.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from _common import sources_of
 from colonnade.reproduce import Experiment, Job
 from colonnade.run.arrangement import arrange
 from colonnade.run.engine import train
 from colonnade.run.result import Result
 from colonnade.run.sources import Sources
 from colonnade.run.spec import RunSpec, parse_spec
+
+sys.path.append(str(Path(__file__).parent))
+from _common import sources_of
 
 JOINS = "zernike"
 MISSING = 0.3

@@ -57,7 +57,9 @@ def train(
     left_out = {name: count - known for name, count in summary["num_rows"].items() if count > known}
     if left_out:
         counts = ", ".join(f"{name} {count}" for name, count in left_out.items())
-        _say(f"left out, because not everybody knows them: {counts} (rows by owner)")
+        tolerant = spec.method.info.tolerates_missing
+        why = "no block of them is there" if tolerant else "not everybody knows them"
+        _say(f"left out, because {why}: {counts} (rows by owner)")
     for warning in summary["warnings"]:
         _say(f"warning: {warning}")
     moved = sum(summary["bytes_up"].values()) + sum(summary["bytes_down"].values())

@@ -100,19 +100,24 @@ def _table(record: RunRecord, sets: Sequence[SetQuality], name: str) -> str:
 
 
 def _calibration(missing: Missing) -> str:
+    fitted, what = missing.temperatures, "temperature"
+    said = (
+        "Outputs are divided by a temperature, fitted on the validation part for each number of "
+        "blocks; above 1 the model was too sure of itself, below 1 not sure enough."
+    )
     if missing.spreads:
-        rows = [[_blocks(int(size)), number(value)] for size, value in missing.spreads.items()]
-        title = "The error to expect (root mean square on the validation part)"
-        return table(title, ["blocks", "error"], rows, numeric=(1,))
-    rows = [[_blocks(int(size)), number(value)] for size, value in missing.temperatures.items()]
-    title = "Temperatures, fitted on the validation part; above 1 the model was too sure of itself"
-    said = table(title, ["blocks", "temperature"], rows, numeric=(1,))
+        fitted, what = missing.spreads, "error"
+        said = "The error to expect: the root mean square on the validation part."
+    rows = [[_blocks(int(size)), number(value)] for size, value in fitted.items()]
+    shown = f"<p>{said}</p>\n" + table("By number of blocks", ["blocks", what], rows, numeric=(1,))
     errors = [
         [text(part), number(before), number(after)]
         for part, (before, after) in missing.errors.items()
     ]
-    title = "Expected calibration error; 0 is best"
-    return said + table(title, ["part", "before", "after"], errors, numeric=(1, 2))
+    if not errors:
+        return shown
+    head = ["part", "before", "after"]
+    return shown + table("Expected calibration error", head, errors, numeric=(1, 2))
 
 
 def _associations(found: Sequence[Association]) -> str:
@@ -128,7 +133,7 @@ def _associations(found: Sequence[Association]) -> str:
         for item in found
     ]
     return table(
-        "Whether a party has a training sample, against the sample's label",
+        "Having a sample against its label",
         ["party", "measure", "value", "p-value", "judgement"],
         rows,
         numeric=(2, 3),
