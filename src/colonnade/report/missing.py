@@ -60,8 +60,8 @@ def _by_set(record: RunRecord, missing: Missing) -> str:
     ]
     each = any(item.each for item in sets)
     caption = (
-        f"{name} on the {missing.part} part by the blocks that samples have; a fuller colour is "
-        "better. First row: the federation's answer. "
+        f"Quality ({name}) on the {missing.part} part by the blocks that samples have; a fuller "
+        "colour is better. First row: the federation's answer. "
         + (
             "Below: each party's own predictor; a dot where it does not have the samples."
             if each
