@@ -28,7 +28,7 @@ MOMENTUM = {"name": "sgd", "lr": RATE, "options": {"momentum": 0.9}}
 
 NETWORKS: Mapping[str, Mapping[str, Any]] = {
     "CNN": {"kind": "cnn", "channels": [8, 16], "hidden": 64, "activate_output": True},
-    "LeNet": {"kind": "lenet", "channels": [6, 16, 32], "activate_output": True},
+    "LeNet": {"kind": "lenet", "channels": [8, 16, 32], "activate_output": True},
     "MLP": {"kind": "mlp", "hidden": [128, 64]},
     "ResNet18": {"kind": "resnet18", "stem": "imagenet", "widths": [8, 16, 32, 64]},
     "ResNet50": {"kind": "resnet50", "stem": "imagenet", "widths": [8, 16, 32, 64]},
@@ -48,7 +48,7 @@ class Setting:
 
 
 MNIST = Setting(dataset="mnist", epochs=3)
-FMNIST = Setting(dataset="fashion_mnist", epochs=6)
+FMNIST = Setting(dataset="fashion_mnist", epochs=8)
 
 
 @cache

@@ -17,7 +17,7 @@ EASTER: Mapping[str, Any] = {"name": "easter"}
 # Which method, and whether everybody has the same network.
 ROWS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
     "Heter_splitVFL": ({"name": "splitnn"}, False),
-    "Heter_aggVFL": ({"name": "aggvfl", "aggregate": "mean"}, False),
+    "Heter_aggVFL": ({"name": "aggvfl", "aggregate": "sum"}, False),
     "Homo_EASTER": (EASTER, True),
     "EASTER": (EASTER, False),
 }

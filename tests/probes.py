@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from colonnade.fabrics.durations import Constant, Uniform
 from colonnade.fabrics.local import InProcess
 from colonnade.fabrics.simulated import Profile, Simulated
 from federations import PLAIN_SGD, MemoryVault, features_of, mlp, seeded_module
+from networks import LoopbackFabric
 
 
 class ProbeParty(Party):
@@ -134,12 +135,17 @@ FABRICS: Mapping[str, Build] = {
     "in_process": InProcess,
     "simulated": simulated_backwards,
     "simulated_erratic": simulated_erratic,
+    "grpc": LoopbackFabric,
 }
 VIRTUAL = {"simulated", "simulated_erratic"}
+# Parties that answer at the same time, so in no certain order among themselves.
+APART = {"grpc"}
 
 
 class Bench:
     """A fabric under test with its parties in reach, past the links, for checking only."""
+
+    open: ClassVar[list[Bench]] = []
 
     def __init__(self, kind: str, *, wrap: Callable[[Fabric], Fabric] | None = None, **settings):
         self.kind = kind
@@ -149,6 +155,12 @@ class Bench:
         if wrap is not None:
             self.fabric = wrap(self.fabric)
         self.parties = Parties(self.fabric)
+        self.open.append(self)
+
+    @classmethod
+    def close_all(cls) -> None:
+        while cls.open:
+            cls.open.pop().fabric.close()
 
     def ask(self, verb: str, *arguments: Any, **settings: Any) -> dict[str, Any]:
         return self.fabric.run(self.parties.ask(verb, *arguments, **settings))
@@ -200,6 +212,9 @@ class Wrapped(Fabric):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.inner.restore(state)
+
+    def close(self) -> None:
+        self.inner.close()
 
 
 class Noisy(Wrapped):

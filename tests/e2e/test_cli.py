@@ -31,6 +31,13 @@ COMMAND = str(Path(sys.executable).with_name("colonnade"))
 QUICKSTART = Path(__file__).parents[2] / "docs" / "quickstart.md"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 COMMANDS = [str(command.name) for command in app.registered_commands]
+GROUPS = {str(group.name): group.typer_instance for group in app.registered_groups}
+IN_GROUPS = [
+    f"{name} {command.name}"
+    for name, group in GROUPS.items()
+    if group is not None
+    for command in group.registered_commands
+]
 SETTINGS = """
 [label_holder]
 name = "bank"
@@ -123,9 +130,9 @@ def weights(directory: Path) -> dict[str, torch.Tensor]:
 # Help and lists
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *IN_GROUPS])
 def test_every_command_has_help_with_an_example(name: str) -> None:
-    shown = CliRunner().invoke(app, [name, "--help"])
+    shown = CliRunner().invoke(app, [*name.split(), "--help"])
     assert shown.exit_code == 0
     assert re.search(rf"Example:\s+colonnade {name}\b", shown.output)
 
@@ -133,7 +140,7 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
 def test_help_lists_every_command() -> None:
     for arguments in (["--help"], ["-h"], []):
         listed = CliRunner().invoke(app, arguments).output
-        assert all(re.search(rf"\b{name}\b", listed) for name in COMMANDS)
+        assert all(re.search(rf"\b{name}\b", listed) for name in (*COMMANDS, *GROUPS))
 
 
 def test_methods_as_json() -> None:
@@ -256,6 +263,22 @@ def _assert_alike(written: str, shown: str) -> None:
         assert came, f"'{line}' in:\n{shown}"
         for expected, number in zip(re.findall(numbers, line), came.groups(), strict=True):
             assert abs(float(expected) - float(number)) < 0.06, line
+
+
+def test_any_partys_model_may_answer_where_each_has_one(run: Run, place: Path) -> None:
+    settings = (place / "credit.toml").read_text()
+    (place / "easter.toml").write_text(f'method = "easter"\n{settings}')
+    assert run("train", "easter.toml", "--out", "own").code == 0
+    blocks = ("--block", "bank=bank.csv", "--block", "telco=telco.csv", "--probabilities")
+    answers = {}
+    for model in ((), ("--model", "bank"), ("--model", "telco")):
+        outcome = run("predict", "own", *blocks, "--out", "new.csv", *model)
+        assert outcome.code == 0, outcome.err
+        answers[model] = (place / "new.csv").read_text()
+    mine, bank, telco = answers.values()
+    assert mine == bank != telco
+    refused = run("predict", "own", *blocks, "--out", "new.csv", "--model", "shop")
+    assert "model: 'shop' has none of its own; there are those of ['bank', 'telco']" in refused.err
 
 
 def test_evaluate_as_json_agrees_with_the_summary(run: Run, place: Path) -> None:

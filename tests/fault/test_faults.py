@@ -46,6 +46,7 @@ from federations import FABRICS, assert_bitwise_equal, make_federation, train, w
 # - wait for a sum: at the deadline the run's policy decides, and the sum is of those who answered
 # - each by itself: at the deadline the run's policy decides; nobody needs anybody else's answer
 # - by sets: the same, and networks for sets that it belongs to wait until it is back
+# - those who are there: at the deadline the run's policy decides, and averages are of the others
 # - zeros: at the deadline the run's policy decides, and zeros take its place
 # - only one: there is nobody else to go on with
 HABITS: Mapping[str, str] = {
@@ -59,11 +60,13 @@ HABITS: Mapping[str, str] = {
     "vafl": "go on",
     "easter": "wait for a sum",
     "aggvfl": "wait for a sum",
+    "laser": "those who are there",
     "local": "each by itself",
     "standard": "wait",
     "ensemble": "each by itself",
     "combinatorial": "by sets",
     "plug": "zeros",
+    "vfedtrans": "each by itself",
     "alone": "only one",
     "centralized": "only one",
 }
@@ -79,11 +82,12 @@ FIRST_ANSWER: Mapping[str, str] = {
     "aggvfl": "predict",
     "local": "predict",
     "ensemble": "predict",
+    "vfedtrans": "predict",
 }
 # Nobody drops out by lot: who does not answer is the fault's doing alone.
 CALM: Mapping[str, Method] = {"plug": Plug(dropout=0.0)}
 # Calls to each party before the first exchange.
-NUM_FIRST_CALLS: Mapping[str, int] = {"plug": 1}
+NUM_FIRST_CALLS: Mapping[str, int] = {"plug": 1, "vfedtrans": 1}
 
 # 24 samples in 3 batches: from exchange 3 on everything of everybody was seen once.
 AT = 4
@@ -123,7 +127,7 @@ def advance(federation: Federation, stop: int, state: LoopState) -> list[Event]:
 
 def learners(name: str, *parties: str) -> set[str]:
     """Those parties, and the fusion where the method has one that learns."""
-    return {*parties} | ({"fusion"} if METHODS[name].has_fusion else set())
+    return {*parties} | ({"fusion"} if METHODS[name]().has_fusion else set())
 
 
 def moved(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> set[str]:

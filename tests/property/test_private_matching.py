@@ -4,167 +4,45 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from colonnade.align import blinding, group, lists, matching, participant, telling
+from alignments import (
+    KEY,
+    MODES,
+    PEOPLE,
+    SALT,
+    Federation,
+    Recording,
+    assert_equals_plain_join,
+    make_chunks_small,
+)
+from colonnade.align import group, participant
 from colonnade.align.counting import MemoryCount
 from colonnade.align.files import PartyAlignment, check_together
-from colonnade.align.ids import prepare_ids
+from colonnade.align.ids import Texts
 from colonnade.align.job import NUM_CHECKS
 from colonnade.align.lists import PointLists
-from colonnade.align.matching import Overlap, match
 from colonnade.align.participant import AlignParty
 from colonnade.align.places import DirectoryPlace, MemoryPlace
 from colonnade.align.record import load_record, save_record
-from colonnade.align.rules import KeyPart
-from colonnade.align.terms import AlignPolicy, AlignSpec
+from colonnade.align.terms import AlignPolicy
 from colonnade.cli.aligning import align
 from colonnade.core.errors import ConfigError, PartyFailed, ProtocolError
 from colonnade.core.messages import Call, Reply
-from colonnade.core.parties import Parties
-from colonnade.fabrics.durations import Uniform
-from colonnade.fabrics.local import InProcess
-from colonnade.fabrics.simulated import Profile, Simulated
 from probes import Wrapped
 
-SALT = "a salt of this federation only"
-MODES = ("intersection", "union")
-KEY = (KeyPart(rules=("nfkc", "trim", "case")),)
 
-
-class Federation:
-    """Participants with their ids, on a fabric; ``holder`` has the labels."""
-
-    def __init__(
-        self,
-        ids: Mapping[str, Sequence[str]],
-        *,
-        fabric: str = "in_process",
-        own: bool = True,
-        holder: str | None = None,
-        places: Mapping[str, Any] | None = None,
-        counts: Mapping[str, Any] | None = None,
-        policy: AlignPolicy | None = None,
-        wrap: Any = None,
-        salts: Mapping[str, str] | None = None,
-        **terms: Any,
-    ) -> None:
-        self.ids = {name: list(items) for name, items in ids.items()}
-        self.holder = holder or min(ids)
-        self.spec = AlignSpec(salt=SALT, key=KEY, duplicates="keep_first", **terms)
-        self.everyone = {
-            name: AlignParty(
-                name=name,
-                ids=prepare_ids([items], KEY, where=name, duplicates="keep_first"),
-                spec=replace(self.spec, salt=(salts or {}).get(name, SALT)),
-                policy=policy,
-                place=(places or {}).get(name),
-                count=(counts or {}).get(name),
-                today=lambda: 1000,
-            )
-            for name, items in self.ids.items()
-        }
-        parties = dict(self.everyone)
-        self.own = parties.pop(self.holder) if own else None
-        if fabric == "in_process":
-            self.fabric: Any = InProcess(parties)
-        else:
-            slow = Profile(latency=Uniform(low=0, high=50), bandwidth=1000)
-            self.fabric = Simulated(parties, default=slow, seed=3)
-        if wrap is not None:
-            self.fabric = wrap(self.fabric)
-
-    def match(self, **settings: Any) -> Overlap:
-        return self.fabric.run(
-            match(
-                Parties(self.fabric),
-                spec=self.spec,
-                own=self.own,
-                label_holder=None if self.own else self.holder,
-                **settings,
-            )
-        )
-
-    @property
-    def alignments(self) -> dict[str, PartyAlignment]:
-        return {name: party.alignment for name, party in self.everyone.items()}
-
-
-def plain_join(
-    ids: Mapping[str, Sequence[str]], holder: str, *, mode: str, labelled_only: bool, own: bool
-) -> pd.DataFrame:
-    """The oracle: an outer join on normalised ids; one row per sample, own rows as columns."""
-    tables = []
-    for name in sorted(ids):
-        keys = [KEY[0].apply(text) for text in ids[name]]
-        table = pd.DataFrame({"id": keys, name: np.arange(len(keys))}).astype({"id": object})
-        tables.append(table.drop_duplicates("id"))
-    joined = tables[0]
-    for table in tables[1:]:
-        joined = joined.merge(table, on="id", how="outer")
-    needed = set()
-    if labelled_only:
-        needed.add(holder)
-    if mode == "intersection":
-        needed |= set(ids) - ({holder} if own else set()) | ({holder} if labelled_only else set())
-    return joined.dropna(subset=sorted(needed)).set_index("id")
-
-
-def assert_equals_plain_join(federation: Federation, overlap: Overlap) -> None:
-    spec, names = federation.spec, sorted(federation.ids)
-    expected = plain_join(
-        federation.ids,
-        federation.holder,
-        mode=spec.mode,
-        labelled_only=spec.labelled_only,
-        own=federation.own is not None,
-    )
-    assert overlap.num_samples == len(expected)
-    found: dict[int, dict[str, float]] = {number: {} for number in range(len(expected))}
-    ids_of: dict[int, set[str]] = {number: set() for number in found}
-    for name, alignment in federation.alignments.items():
-        assert alignment.digest == overlap.digest
-        assert alignment.names == tuple(names)
-        for number, row in zip(alignment.numbers.tolist(), alignment.rows.tolist(), strict=True):
-            found[number][name] = float(row)
-            ids_of[number].add(KEY[0].apply(federation.ids[name][row]))
-        present = alignment.presence
-        assert present.shape == (len(expected), len(names))
-    assert all(len(ids) == 1 for ids in ids_of.values())
-    rows = {
-        next(iter(ids_of[number])): {name: found[number].get(name) for name in names}
-        for number in found
-    }
-    assert rows.keys() == set(expected.index)
-    for key, row in rows.items():
-        for name in names:
-            value = expected.loc[key, name]
-            assert row[name] == (None if pd.isna(value) else value)
-    table = next(iter(federation.alignments.values())).presence
-    for number, row in found.items():
-        assert {name for place, name in enumerate(names) if table[number, place]} == row.keys()
-    # The pattern that the label holder reports is the outer join's, over all samples.
-    everything = plain_join(
-        federation.ids, federation.holder, mode="union", labelled_only=False, own=True
-    )
-    patterns: dict[tuple[str, ...], int] = {}
-    for _, series in everything.iterrows():
-        kind = tuple(name for name in names if not pd.isna(series[name]))
-        patterns[kind] = patterns.get(kind, 0) + 1
-    assert dict(overlap.combinations) == patterns
-    assert overlap.sizes == {
-        name: len({KEY[0].apply(text) for text in items}) for name, items in federation.ids.items()
-    }
+@pytest.fixture
+def small_chunks(monkeypatch):
+    make_chunks_small(monkeypatch)
 
 
 TEXTS = st.sampled_from(
@@ -208,6 +86,55 @@ def test_equals_a_plain_outer_join(mode, fabric, ids, labelled_only, own):
     assert_equals_plain_join(federation, federation.match())
 
 
+def lists_of(kind: str, num_parties: int) -> dict[str, list[str]]:
+    """Lists of one kind of trouble; everybody else's overlap in part."""
+    ids = {
+        f"p{party}": [f"id-{item}" for item in range(party, party + 2 * num_parties)]
+        for party in range(num_parties)
+    }
+    last = f"p{num_parties - 1}"
+    if kind == "unicode":
+        forms = ["Åse", "A\u030ase", "\uff21\u030aSE", " åse ", "a\u030aSe", "åse"]
+        for place, name in enumerate(ids):
+            ids[name] += [forms[place], "名前", "ﬁn" if place % 2 else "FIN"]
+    elif kind == "duplicates":
+        ids = {name: [*items, items[0], f" {items[-1].upper()} "] for name, items in ids.items()}
+    elif kind == "empty intersection":
+        ids = {name: [f"{name} {item}" for item in items[:4]] for name, items in ids.items()}
+    elif kind == "one empty":
+        ids[last] = []
+    elif kind == "label holder empty":
+        ids["p0"] = []
+    else:
+        assert kind == "one all"
+        ids[last] = [f"id-{item}" for item in range(4 * num_parties)]
+    return ids
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("labelled_only", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("num_parties", [2, 3, 4, 5, 6])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "unicode",
+        "duplicates",
+        "empty intersection",
+        "one empty",
+        "label holder empty",
+        "one all",
+    ],
+)
+def test_every_kind_of_lists_equals_a_plain_outer_join(kind, num_parties, mode, labelled_only, own):
+    ids = lists_of(kind, num_parties)
+    federation = Federation(ids, own=own, mode=mode, labelled_only=labelled_only, holder="p0")
+    overlap = federation.match()
+    assert_equals_plain_join(federation, overlap)
+    if kind == "empty intersection":
+        assert all(len(who) == 1 for who in overlap.combinations)
+
+
 @pytest.mark.parametrize("num_parties", [2, 3, 4, 5, 6])
 @pytest.mark.parametrize("mode", MODES)
 def test_equals_a_plain_outer_join_over_several_chunks(num_parties, mode, small_chunks):
@@ -216,8 +143,9 @@ def test_equals_a_plain_outer_join_over_several_chunks(num_parties, mode, small_
         f"p{party}": [f"{item}" for item in numbers.choice(60, size=size, replace=False)]
         for party, size in enumerate([45, 30, 1, 40, 20, 33][:num_parties])
     }
-    ids["p2"] = [str(item) for item in range(60)]  # one has all
+    ids[f"p{num_parties - 1}"] = [str(item) for item in range(60)]  # one has all
     federation = Federation(ids, mode=mode, labelled_only=True, holder="p1")
+    assert len(federation.everyone) == num_parties
     seen: list[tuple[int, int]] = []
     overlap = federation.match(progress=lambda done, total: seen.append((done, total)))
     assert_equals_plain_join(federation, overlap)
@@ -225,65 +153,11 @@ def test_equals_a_plain_outer_join_over_several_chunks(num_parties, mode, small_
     assert seen[-1][0] == seen[-1][1]
 
 
-@pytest.fixture
-def small_chunks(monkeypatch):
-    """Chunks so small that short lists take several."""
-    for module in (blinding, group, lists, matching, participant):
-        monkeypatch.setattr(module, "CHUNK", 16, raising=True)
-    monkeypatch.setattr(telling, "_NUMBERS_CHUNK", 7)
-
-
-class Recording(Wrapped):
-    """Every call and reply that crosses a link, as tensors and bytes."""
-
-    def __init__(self, inner: Any) -> None:
-        super().__init__(inner)
-        self.calls: list[Call] = []
-        self.replies: list[Reply] = []
-
-    def send(self, call: Call) -> None:
-        self.calls.append(call)
-        super().send(call)
-
-    async def receive(self, deadline: int | None) -> Reply | None:
-        reply = await super().receive(deadline)
-        if reply is not None:
-            self.replies.append(reply)
-        return reply
-
-    def tensors(self) -> list[Tensor]:
-        values: list[Any] = [item for call in self.calls for item in call.arguments]
-        for reply in self.replies:
-            values += reply.value.values() if isinstance(reply.value, dict) else [reply.value]
-        return [item for item in values if isinstance(item, Tensor)]
-
-    def transcript(self) -> bytes:
-        texts = [
-            str(item) for call in self.calls for item in call.arguments if not torch.is_tensor(item)
-        ]
-        return b"|".join(
-            [*(item.numpy().tobytes() for item in self.tensors()), *(t.encode() for t in texts)]
-        )
-
-    def rows(self) -> set[bytes]:
-        return {
-            row.tobytes()
-            for item in self.tensors()
-            if item.dtype == torch.uint8
-            for row in item.numpy().reshape(-1, 32)
-        }
-
-
-PEOPLE = {
-    "bank": ["Ada Lovelace", "Grace Hopper", "Émilie du Châtelet", "Mary Somerville"],
-    "shop": ["grace hopper", "Sofya Kovalevskaya", "ada lovelace"],
-    "telco": [" ADA  LOVELACE", "Emmy Noether", "Grace Hopper", "Sofya Kovalevskaya"],
-}
-
-
+@pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("mode", MODES)
-def test_no_id_and_no_unkeyed_hash_of_one_is_ever_sent(mode):
-    federation = Federation(PEOPLE, wrap=Recording, mode=mode)
+def test_no_id_and_no_unkeyed_hash_of_one_is_ever_sent(mode, own):
+    """All links together; with the label holder's list behind a link too where it is not own."""
+    federation = Federation(PEOPLE, wrap=Recording, mode=mode, own=own)
     federation.match()
     transcript = federation.fabric.transcript()
     assert len(transcript) > 2000
@@ -299,8 +173,14 @@ def test_no_id_and_no_unkeyed_hash_of_one_is_ever_sent(mode):
                 digest = hashlib.new(kind, prefix + raw).digest()
                 assert digest[:16] not in transcript
                 assert digest.hex()[:32].encode() not in transcript
+                for size in (16, 32):
+                    short = hashlib.blake2b(prefix + raw, digest_size=size).digest()
+                    assert short[:16] not in transcript
             wide = hashlib.sha512(prefix + raw).digest()
             assert rbcl.crypto_core_ristretto255_from_hash(wide)[:16] not in transcript
+        for key in (b"", SALT.encode()):
+            prints = Texts.pack([text]).fingerprints([0], key=key)
+            assert prints.tobytes() not in transcript
         # Hashed to the group under the salt, but not blinded.
         keyed = group.hash_and_multiply(
             [b"id\0" + raw], SALT.encode(), (1).to_bytes(32, "little")
@@ -317,6 +197,9 @@ def test_two_runs_share_no_message(mode):
     first, second = (federation.fabric.rows() for federation in runs)
     assert first
     assert second
+    assert not first & second
+    first, second = (federation.fabric.messages() for federation in runs)
+    assert len(first) > 10
     assert not first & second
     assert runs[0].alignments["bank"].digest != runs[1].alignments["bank"].digest
 
@@ -405,16 +288,48 @@ class Meddling(Wrapped):
 
 
 @pytest.mark.parametrize("how", ["cut", "permuted", "swapped", "repeated", "longer"])
-@pytest.mark.parametrize("verb", ["offer", "blind", "release", "locate", "trace"])
-def test_a_permuted_or_truncated_reply_is_detected(verb, how):
-    federation = Federation(
-        PEOPLE,
-        wrap=lambda inner: Meddling(inner, verb, how),
-        mode="intersection",
-    )
+@pytest.mark.parametrize(
+    ("mode", "verb"),
+    [("intersection", verb) for verb in ("offer", "blind", "release", "locate", "trace")]
+    + [("union", verb) for verb in ("offer", "blind", "locate")],
+)
+def test_a_permuted_or_truncated_reply_is_detected(mode, verb, how):
+    federation = Federation(PEOPLE, wrap=lambda inner: Meddling(inner, verb, how), mode=mode)
     with pytest.raises(ProtocolError, match=r"party '(shop|telco)'.*(cut|permuted)"):
         federation.match()
     assert all(party.alignment is None for party in federation.everyone.values())
+
+
+class MeddlingDown(Wrapped):
+    """Changes what one verb carries to the parties."""
+
+    def __init__(self, inner: Any, verb: str, how: str) -> None:
+        super().__init__(inner)
+        self.verb, self.how = verb, how
+
+    def send(self, call: Call) -> None:
+        if call.verb == self.verb:
+            values = list(call.arguments)
+            place = next(at for at, item in enumerate(values) if torch.is_tensor(item))
+            content = values[place]
+            values[place] = content[:-1] if self.how == "cut" else content.flip(0)
+            call = replace(call, arguments=tuple(values))
+        super().send(call)
+
+
+@pytest.mark.parametrize("how", ["cut", "permuted"])
+@pytest.mark.parametrize("verb", ["blind", "absorb", "trace", "assign", "describe", "commit"])
+def test_a_party_detects_a_permuted_or_truncated_call(verb, how):
+    ids = {"a": [*"tuvwxyz"], "b": [*"uvwx"], "c": [*"uvwyz"]}
+    wrap = lambda inner: MeddlingDown(inner, verb, how)  # noqa: E731
+    terms = {"mode": "intersection", "labelled_only": True}
+    if verb == "describe":
+        # In the intersection every sample has the same bits: nothing to permute.
+        terms = {"mode": "union", "labelled_only": False}
+    federation = Federation(ids, wrap=wrap, **terms)
+    with pytest.raises(PartyFailed, match=r"party '(b|c)'.*(not what was sent|another digest)"):
+        federation.match()
+    assert federation.everyone["b"].alignment is None
 
 
 class Rearranging(AlignParty):
@@ -687,6 +602,39 @@ def test_the_command_aligns_extends_and_draws(tmp_path, capsys):
     counts = json.loads(capsys.readouterr().out)
     assert (counts["num_samples"], counts["num_complete"]) == (3, 2)
     assert counts["methods"]["splitnn"] == 2
+    # Every party has counted both, beside its own table and nowhere else.
+    for name in ("bank", "shop"):
+        counted = json.loads((tmp_path / f"{name}.csv.{name}.alignments.json").read_text("utf-8"))
+        assert len(counted["days"]) == 2
+    assert not list(out.rglob("*alignments.json"))
     write("nothing.toml", "label_holder = { name = 'bank' }")
     with pytest.raises(ConfigError, match=r"align: missing; add a table \[align\]"):
         align(tmp_path / "nothing.toml")
+
+
+def test_another_directory_and_another_salt_do_not_begin_a_new_count(tmp_path):
+    for name in ("bank", "shop"):
+        (tmp_path / f"{name}.csv").write_text("id,x,default\n1,2,0\n2,3,1\n", "utf-8")
+
+    def config(salt: str, **more: str) -> None:
+        lines = [
+            "label_holder = { name = 'bank', label = 'default' }",
+            "party.bank = { file = 'bank.csv', id = 'id' }",
+            "party.shop = { file = 'shop.csv', id = 'id' }",
+            "[align]",
+            f"salt = '{salt}'",
+            "policy = { max_alignments = 2 }",
+            *(f"{key} = '{value}'" for key, value in more.items()),
+        ]
+        (tmp_path / "credit.toml").write_text("\n".join(lines), "utf-8")
+
+    config("the first salt of all")
+    align(tmp_path / "credit.toml", out=tmp_path / "one")
+    config("quite another salt here")
+    align(tmp_path / "credit.toml", out=tmp_path / "two")
+    with pytest.raises(PartyFailed, match="allows 2 alignments in 30 days and has had 2"):
+        align(tmp_path / "credit.toml", out=tmp_path / "three")
+    # Where a party keeps its count is for the party to say.
+    config("quite another salt here", counts="counts")
+    align(tmp_path / "credit.toml", out=tmp_path / "three")
+    assert len(list((tmp_path / "counts").glob("*.alignments.json"))) == 2

@@ -18,11 +18,11 @@ from colonnade.cli.main import app
 from colonnade.core.errors import ConfigError, MissingBlock, StorageError
 from colonnade.methods import METHODS
 from colonnade.report import write_report
-from colonnade.run.directory import party_directory
 from colonnade.run.engine import reopen, train
 from colonnade.run.leaving import remove_party
 from colonnade.run.result import Result
 from colonnade.run.spec import parse_spec
+from colonnade.run.storage import party_directory
 from tolerant import MEAN, MeanOfObserved, frames, labels_of, sources_of
 
 HALF = {"kind": "uniform", "missing": 0.4}

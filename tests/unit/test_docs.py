@@ -89,6 +89,8 @@ def shown_default(value: Any) -> set[str]:
     if value is None:
         return {"none"}
     plain = dump(value, choices=CHOICES)
+    if isinstance(plain, list) and any(isinstance(item, dict) for item in plain):
+        return {"list of tables"}
     if not dataclasses.is_dataclass(value):
         return {_toml(plain)}
     shown = {"table"}

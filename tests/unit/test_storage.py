@@ -19,11 +19,11 @@ from torch import Tensor
 from colonnade import fit
 from colonnade.core.errors import ConfigError, StorageError
 from colonnade.files import write_atomically
-from colonnade.run.directory import party_directory
 from colonnade.run.result import Result
 from colonnade.run.storage import (
     DirectoryVault,
     MemoryVault,
+    party_directory,
     read_json,
     read_state,
     write_json,

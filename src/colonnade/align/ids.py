@@ -18,6 +18,7 @@ from typing import Any, Literal, overload
 import numpy as np
 import pandas as pd
 
+from colonnade.align.memory import give_back_memory
 from colonnade.align.rules import DEFAULT_KEY, KeyPart
 from colonnade.core.errors import ConfigError, DataError
 
@@ -112,7 +113,7 @@ class PreparedIds:
 
     def digest(self, key: bytes) -> str:
         """A digest of which id stands in which row, under a key; not to leave its party."""
-        rows = hmac.digest(key, self.rows.astype("<i8").tobytes(), "sha256")
+        rows = hmac.digest(key, self.rows.astype("<i4").tobytes(), "sha256")
         return self.ids.digest(rows)
 
     def __len__(self) -> int:
@@ -159,6 +160,7 @@ def prepare_pieces(
     num_rows = len(ids)
     if num_duplicates:
         ids = Texts.pack(ids[row] for row in rows.tolist())
+    give_back_memory()
     return PreparedIds(ids=ids, rows=rows, num_rows=num_rows, num_duplicates=num_duplicates)
 
 

@@ -39,6 +39,10 @@ class Job:
         self.table: Any = None
         self.digest = b""
 
+    def forget_list(self) -> None:
+        """Let go of the label holder's list; how it was shuffled can be derived again."""
+        self.held = self._shuffle = None
+
     def shuffle(self, round_number: int) -> Numbers:
         """The own secret order of the label holder's list in a round (-1: this one)."""
         number = range(len(self.state.passed))[round_number]
@@ -60,7 +64,11 @@ class Job:
         entries = []
         for number, end in enumerate(self.state.ends):
             size = num_ids_of(self.state, number)
-            order = derive_order(self.state.secret, f"order {number}", size + NUM_CHECKS)
+            if number == self.state.round:
+                # Not needed in its first form again: check points were located before.
+                order, self.order = self.order, self.order[:0]
+            else:
+                order = derive_order(self.state.secret, f"order {number}", size + NUM_CHECKS)
             is_check = order >= size
             order += end - size
             order[is_check] = -1

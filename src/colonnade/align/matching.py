@@ -32,6 +32,7 @@ from colonnade.align.everyone import Everyone, Round
 from colonnade.align.group import CHUNK, MOST_IDS, Bytes
 from colonnade.align.job import NUM_CHECKS
 from colonnade.align.lists import PointLists
+from colonnade.align.memory import give_back_memory
 from colonnade.align.numbering import CHECK, number_samples
 from colonnade.align.participant import AlignParty
 from colonnade.align.record import HolderRecord
@@ -98,6 +99,7 @@ async def match(
         complete = set(parties.names) | labelled
         needed = complete if spec.mode == "intersection" else labelled
         presence, combinations = number_samples(record, frozenset(needed))
+        give_back_memory()
         await tell_numbers(this, record, extend)
         await tell_presence(this, presence)
         bits = sum(1 << names.index(name) for name in complete)

@@ -24,11 +24,13 @@ from colonnade.align.group import (
 )
 from colonnade.align.ids import PreparedIds
 from colonnade.align.job import NUM_CHECKS, Job, taken
+from colonnade.align.memory import give_back_memory
 from colonnade.align.places import MemoryPlace, Place
 from colonnade.align.rounds import begin_round, find_entries, resume_round
 from colonnade.align.sealing import as_array, as_tensor, make_seal, place_in_rounds
 from colonnade.align.terms import AlignPolicy, AlignSpec
 from colonnade.core.errors import ConfigError, DataError, ProtocolError
+from colonnade.core.messages import Call, Reply
 from colonnade.core.respondent import Respondent
 from colonnade.core.verbs import verb
 
@@ -65,6 +67,12 @@ class AlignParty(Respondent):
         self._salt = spec.salt.encode()
         self._job: Job | None = None
 
+    def execute(self, call: Call) -> Reply:
+        """Run one call, and let go of what it needed."""
+        reply = super().execute(call)
+        give_back_memory()
+        return reply
+
     @verb
     def terms(self, run: str, round_number: int) -> Tensor:
         """A tag of what this participant has agreed to, for the others to compare."""
@@ -88,7 +96,8 @@ class AlignParty(Respondent):
         self._count.admit(self._policy, self._today(), self.name)
         prepare = resume_round if resume else begin_round
         state = prepare(self.place.load_state(), run, round_number, self.name)
-        rows_of, new = find_entries(self._ids, state, self.name)
+        sent = self.place.load_prints(state)
+        rows_of, new = find_entries(self._ids, sent, state.secret, self.name)
         if resume and len(new):
             raise DataError(
                 f"party '{self.name}': its ids have changed since the alignment was interrupted; "
@@ -96,11 +105,14 @@ class AlignParty(Respondent):
             )
         if not resume:
             prints = self._ids.ids.fingerprints(new, key=state.secret)
-            state.prints = np.concatenate([state.prints, prints]) if len(state.prints) else prints
+            prints = np.concatenate([sent, prints]) if len(sent) else prints
+            self.place.save_prints(state, prints)
             state.numbers = np.concatenate([state.numbers, np.full(len(new), -1, np.int32)])
-            state.ends.append(len(state.prints))
+            state.ends.append(len(prints))
             state.passed.append(0)
             self.place.save_state(state)
+            del prints
+        del sent
         self._job = Job(state, rows_of)
         return self._job.length
 
@@ -175,7 +187,7 @@ class AlignParty(Respondent):
     def locate(self) -> Mapping[str, Tensor]:
         """Where the check points are in the own list; asked for when all lists are blinded."""
         job = self._current()
-        job.held = None
+        job.forget_list()
         at = np.flatnonzero(job.order >= job.num_ids)
         return self._sealed(self.name, -1, 0, at[np.argsort(job.order[at])])
 
@@ -189,10 +201,10 @@ class AlignParty(Respondent):
         where = place_in_rounds(round_number, start)
         self._check(seal, job.label_holder, -2 - hop, where, wanted)
         job.num_traced += len(wanted)
-        if job.num_traced > len(job.state.prints):
+        if job.num_traced > job.state.ends[-1]:
             raise ProtocolError(
                 f"party '{self.name}' was asked to trace {job.num_traced} samples and has only "
-                f"{len(job.state.prints)}; those can't be in the intersection"
+                f"{job.state.ends[-1]}; those can't be in the intersection"
             )
         if not 0 <= round_number < len(job.state.passed):
             raise ProtocolError(f"party '{self.name}': there is no round {round_number}")
@@ -222,12 +234,22 @@ class AlignParty(Respondent):
         """The digest of what all should have in common."""
         job = self._current()
         bits = np.concatenate([np.zeros(0, np.int32), *job.bits])
+        job.bits = []
         own = 1 << sorted(job.lengths).index(self.name)
         numbers = job.state.numbers
-        found = np.sort(numbers[numbers >= 0])
-        if len(bits) != num_samples or not np.array_equal(np.flatnonzero(bits & own), found):
+        num_found = int(np.count_nonzero(numbers >= 0))
+        is_mine = np.zeros(len(bits) + 1, dtype=bool)
+        is_mine[np.clip(numbers, -1, len(bits))] = True
+        is_mine[-1] = bool((numbers >= len(bits)).any())
+        # As many numbers as samples, and the same ones.
+        is_told = np.append(bits & own != 0, False)
+        if (
+            len(bits) != num_samples
+            or not np.array_equal(is_mine, is_told)
+            or np.count_nonzero(is_told) != num_found
+        ):
             raise ProtocolError(
-                f"party '{self.name}': {len(found)} of its ids have a sample number, and the "
+                f"party '{self.name}': {num_found} of its ids have a sample number, and the "
                 f"presence table of {len(bits)} samples says otherwise; align again"
             )
         job.table = bits
@@ -245,8 +267,11 @@ class AlignParty(Respondent):
         state = job.state
         state.finished, state.digest = True, job.digest.hex()
         names = sorted(job.lengths)
+        row_of = np.full(len(job.table), -1, np.int32)
         entries = np.flatnonzero(state.numbers >= 0)
-        entries = entries[np.argsort(state.numbers[entries], kind="stable")]
+        row_of[state.numbers[entries]] = self._ids.rows[job.rows_of[entries]]
+        del entries
+        numbers = np.flatnonzero(row_of >= 0)
         self.alignment = PartyAlignment(
             participant=self.name,
             names=tuple(names),
@@ -255,8 +280,8 @@ class AlignParty(Respondent):
             run=state.run,
             round=state.round,
             num_samples=len(job.table),
-            numbers=state.numbers[entries].astype(np.int64),
-            rows=self._ids.rows[job.rows_of[entries]].astype(np.int64),
+            numbers=numbers,
+            rows=row_of[numbers].astype(np.int64),
             presence=_columns(job.table, len(names)),
             digest=state.digest,
             table=self._ids.digest(state.run.encode()),
@@ -312,7 +337,9 @@ class AlignParty(Respondent):
             [job.state.run, job.state.round, sorted(job.lengths), job.label_holder]
         )
         text = f"alignment\0{self._spec.agreed}\0{content}\0".encode()
-        return hmac.digest(self._salt, text + bits.astype("<i4").tobytes(), "sha256")
+        digest = hmac.new(self._salt, text, "sha256")
+        digest.update(bits.astype("<i4"))
+        return digest.digest()
 
 
 def _columns(bits: Any, num_columns: int) -> Any:

@@ -1,8 +1,9 @@
 """What a participant keeps of an alignment for later, and its place: memory or its own disk.
 
 - ``alignment.npz``: the outcome (``files``).
-- ``secret.npz``: its key and keyed fingerprints of its own ids, for resuming and for extending.
-  Whoever has it can test guesses of this participant's ids, so it is readable by its owner only.
+- ``secret.npz`` and ``prints.npz``: its key, and keyed fingerprints of its own ids, for resuming
+  and for extending. Whoever has both can test guesses of this participant's ids, so they are
+  readable by their owner only.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from colonnade.align.archives import read_archive, write_archive
 from colonnade.align.files import PartyAlignment
 from colonnade.align.group import Bytes, Numbers
 from colonnade.align.sealing import TAG_BYTES
+from colonnade.core.errors import StorageError
 
 __all__ = ["DirectoryPlace", "MemoryPlace", "Place", "SecretState"]
 
@@ -36,7 +38,6 @@ class SecretState:
     finished: bool = False
     ends: list[int] = field(default_factory=list)
     passed: list[int] = field(default_factory=list)
-    prints: Bytes = field(default_factory=lambda: np.zeros((0, TAG_BYTES), np.uint8), repr=False)
     numbers: Numbers = field(default_factory=lambda: np.zeros(0, np.int32), repr=False)
     digest: str = ""
 
@@ -54,6 +55,12 @@ class Place(Protocol):
     def save_state(self, state: SecretState) -> None:
         """Keep it."""
 
+    def load_prints(self, state: SecretState) -> Bytes:
+        """Fingerprints of the ids that were sent in a state's rounds, under its secret."""
+
+    def save_prints(self, state: SecretState, prints: Bytes) -> None:
+        """Keep them; they are needed once a round, so they stay out of memory."""
+
     def save_alignment(self, alignment: PartyAlignment) -> None:
         """Keep the outcome."""
 
@@ -64,6 +71,7 @@ class MemoryPlace:
     def __init__(self) -> None:
         self.state: SecretState | None = None
         self.alignment: PartyAlignment | None = None
+        self._prints: tuple[str, Bytes] | None = None
 
     def load_state(self) -> SecretState | None:
         """Its side of the last alignment, finished or not."""
@@ -72,6 +80,14 @@ class MemoryPlace:
     def save_state(self, state: SecretState) -> None:
         """Keep it."""
         self.state = state.copy()
+
+    def load_prints(self, state: SecretState) -> Bytes:
+        """Fingerprints of the ids that were sent in a state's rounds."""
+        return _prints_of(state, self._prints)
+
+    def save_prints(self, state: SecretState, prints: Bytes) -> None:
+        """Keep them."""
+        self._prints = (state.run, prints)
 
     def save_alignment(self, alignment: PartyAlignment) -> None:
         """Keep the outcome."""
@@ -105,9 +121,30 @@ class DirectoryPlace:
             for key in ("run", "round", "finished", "ends", "passed", "digest")
         }
         secret = np.frombuffer(state.secret, dtype=np.uint8)
-        arrays = {"secret": secret, "prints": state.prints, "numbers": state.numbers}
+        arrays = {"secret": secret, "numbers": state.numbers}
         write_archive(self.directory / "secret.npz", meta, arrays)
+
+    def load_prints(self, state: SecretState) -> Bytes:
+        """Fingerprints of the ids that were sent in a state's rounds."""
+        path = self.directory / "prints.npz"
+        if not path.exists():
+            return _prints_of(state, None)
+        meta, arrays = read_archive(path, "fingerprints")
+        return _prints_of(state, (meta["run"], arrays["prints"]))
+
+    def save_prints(self, state: SecretState, prints: Bytes) -> None:
+        """Keep them, for their owner only."""
+        write_archive(self.directory / "prints.npz", {"run": state.run}, {"prints": prints})
 
     def save_alignment(self, alignment: PartyAlignment) -> None:
         """Keep the outcome."""
         alignment.save(self.alignment_path)
+
+
+def _prints_of(state: SecretState, kept: tuple[str, Bytes] | None) -> Bytes:
+    """Those of a state's rounds; an interrupted round may have left more behind them."""
+    num_sent = state.ends[-1] if state.ends else 0
+    run, prints = kept or ("", np.zeros((0, TAG_BYTES), np.uint8))
+    if num_sent and (run != state.run or len(prints) < num_sent):
+        raise StorageError("the fingerprints of the earlier alignment are gone; align anew")
+    return prints[:num_sent]

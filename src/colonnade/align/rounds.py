@@ -6,7 +6,7 @@ import secrets
 
 import numpy as np
 
-from colonnade.align.group import SECRET_BYTES, Numbers
+from colonnade.align.group import SECRET_BYTES, Bytes, Numbers
 from colonnade.align.ids import PreparedIds
 from colonnade.align.places import SecretState
 from colonnade.align.sealing import sortable
@@ -29,7 +29,7 @@ def begin_round(state: SecretState | None, run: str, round_number: int, party: s
     if not state.finished and state.round == round_number:
         # An extension that was interrupted, and is begun again rather than resumed.
         end = state.ends[round_number - 1]
-        state.prints, state.numbers = state.prints[:end], state.numbers[:end]
+        state.numbers = state.numbers[:end]
         state.ends, state.passed = state.ends[:round_number], state.passed[:round_number]
     elif not state.finished or state.round != round_number - 1:
         raise ProtocolError(
@@ -49,19 +49,21 @@ def resume_round(state: SecretState | None, run: str, round_number: int, party: 
     return state
 
 
-def find_entries(ids: PreparedIds, state: SecretState, party: str) -> tuple[Numbers, Numbers]:
+def find_entries(
+    ids: PreparedIds, prints_sent: Bytes, secret: bytes, party: str
+) -> tuple[Numbers, Numbers]:
     """Where each id that was ever sent is now, followed by the new ones; and the new ones."""
     everything = np.arange(len(ids), dtype=np.int32)
-    num_known = len(state.prints)
+    num_known = len(prints_sent)
     if not num_known:
         return everything, everything
-    known = sortable(state.prints)
+    known = sortable(prints_sent)
     order = np.argsort(known, kind="stable")
     rows_of = np.full(num_known, -1, dtype=np.int32)
     is_new = np.ones(len(ids), dtype=bool)
     for begin in range(0, len(ids), _AT_ONCE):
         some = everything[begin : begin + _AT_ONCE]
-        prints = sortable(ids.ids.fingerprints(some, key=state.secret))
+        prints = sortable(ids.ids.fingerprints(some, key=secret))
         place = order[np.minimum(np.searchsorted(known, prints, sorter=order), num_known - 1)]
         is_known = known[place] == prints
         rows_of[place[is_known]] = some[is_known]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from colonnade.bench.align import bench_align
+from colonnade.bench.laser import bench_laser
 from colonnade.bench.memory import bench_memory
 from colonnade.bench.simulate import bench_simulate
 from colonnade.bench.step import bench_step
@@ -22,6 +23,7 @@ BENCHES: Mapping[str, Callable[[bool], list[dict[str, Any]]]] = {
     "memory": bench_memory,
     "simulate": bench_simulate,
     "align": bench_align,
+    "laser": bench_laser,
 }
 
 

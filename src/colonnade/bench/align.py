@@ -2,14 +2,18 @@
 
 Both sides see the same lists in the same run. What openmined-psi does has four parts, each with
 as many point multiplications as there are ids, like ours for two participants.
+
+Ratios are of time on the clock. Beside them stand ratios of CPU time: ours uses all cores and
+openmined-psi one, and on a machine with other work they say more.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import resource
+import os
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from colonnade.align.ids import PreparedIds, prepare_ids
 from colonnade.align.matching import Overlap, match
 from colonnade.align.participant import AlignParty
 from colonnade.align.terms import AlignSpec
+from colonnade.bench.processes import Spent, align_in_processes
 from colonnade.core.errors import ConfigError
 from colonnade.core.parties import Parties
 from colonnade.fabrics.local import InProcess
@@ -32,51 +37,79 @@ _MEMORY_LIMIT = 500 * _MEGABYTE
 def bench_align(fast: bool) -> list[dict[str, Any]]:
     """Rows: two parties, four parties, growth, and memory; ``fast`` has shorter lists."""
     num_ids = 5_000 if fast else 100_000
-    size = f"{num_ids // 1000}k"
     runs = 2 if fast else 1
-    # In turns: a busy machine slows both sides down.
-    pairs = [(_seconds_theirs(num_ids), _seconds(2, num_ids)) for _ in range(runs)]
-    theirs, two = map(min, zip(*pairs, strict=True))
-    four = _seconds(4, num_ids)
     more = 2 if fast else 10
-    many, peak = _apart(num_ids * more)
-    return [
+    # In turns: a busy machine slows both sides down.
+    pairs = [(_theirs(num_ids), _ours(2, num_ids)) for _ in range(runs)]
+    theirs, two = (min(times, key=lambda time: time.cpu) for times in zip(*pairs, strict=True))
+    four = _ours(4, num_ids)
+    few, _ = _apart(num_ids)
+    many, spent = _apart(num_ids * more)
+    size, large = (f"{number // 1000}k" for number in (num_ids, num_ids * more))
+    rows = [
         {
             "case": f"two-parties-{size}",
-            "ratio": two / theirs,
             "unit": "time of our alignment / time of openmined-psi",
             "against": "openmined-psi (C++, P-256, one thread), same lists, intersection revealed",
             "runs": runs,
-            "seconds": two,
-            "seconds_against": theirs,
+            **_compared(two, theirs),
         },
         {
             "case": f"four-parties-{size}",
-            "ratio": (four / 4) / (two / 2),
             "unit": "time per id and party with four / with two; union",
             "against": "the two-party run",
             "runs": 1,
-            "seconds": four,
-            "seconds_against": two,
+            **_compared(four, two, times=4 / 2),
         },
         {
-            "case": f"growth-{num_ids * more // 1000}k",
-            "ratio": many / (more * two),
-            "unit": f"time per id with {more} times as many ids / time per id",
-            "against": "the two-party run",
+            "case": f"growth-{large}",
+            "unit": f"time per id with {more} times as many ids / time per id; a process for each",
+            "against": f"two parties with {size} ids each, also in processes of their own",
             "runs": 1,
-            "seconds": many,
-            "seconds_against": two,
-        },
-        {
-            "case": f"memory-{num_ids * more // 1000}k",
-            "ratio": peak / _MEMORY_LIMIT,
-            "unit": "peak bytes that aligning adds to the ids, both participants together / 500 MB",
-            "against": "500 MB",
-            "runs": 1,
-            "megabytes": peak / _MEGABYTE,
+            **_compared(many, few, times=more),
         },
     ]
+    return rows + [
+        {
+            "case": f"memory-{large}-{role}",
+            "ratio": spent[name].peak_bytes / _MEMORY_LIMIT,
+            "unit": "most that its process ever had in memory, libraries included / 500 MB",
+            "against": "500 MB",
+            "runs": 1,
+            "megabytes": spent[name].peak_bytes / _MEGABYTE,
+        }
+        for role, name in (("label-holder", "party-0"), ("party", "party-1"))
+    ]
+
+
+@dataclass(frozen=True)
+class _Time:
+    """On the clock, on all cores together, and how busy the machine was."""
+
+    seconds: float
+    cpu: float
+    load: float
+
+
+def _compared(ours: _Time, against: _Time, times: float = 1) -> dict[str, float]:
+    """Ratios, ours for ``times`` as much work."""
+    return {
+        "ratio": ours.seconds / times / against.seconds,
+        "cpu_ratio": ours.cpu / times / against.cpu,
+        "seconds": ours.seconds,
+        "seconds_against": against.seconds,
+        "cpu_seconds": ours.cpu,
+        "cpu_seconds_against": against.cpu,
+        "load": ours.load,
+        "load_against": against.load,
+    }
+
+
+def _timed(work: Callable[[], None]) -> _Time:
+    began, cpu_began = time.perf_counter(), time.process_time()
+    work()
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu_began
+    return _Time(seconds, cpu, os.getloadavg()[0])
 
 
 def _lists(num_participants: int, num_ids: int) -> list[PreparedIds]:
@@ -89,57 +122,54 @@ def _lists(num_participants: int, num_ids: int) -> list[PreparedIds]:
     ]
 
 
-def _seconds(num_participants: int, num_ids: int) -> float:
-    return _align(_lists(num_participants, num_ids))
-
-
-def _align(lists: Sequence[PreparedIds]) -> float:
-    participants = [
+def _ours(num_participants: int, num_ids: int) -> _Time:
+    lists = _lists(num_participants, num_ids)
+    own, *others = [
         AlignParty(name=f"party-{place}", ids=ids, spec=_SPEC) for place, ids in enumerate(lists)
     ]
-    own, *others = participants
     fabric = InProcess({party.name: party for party in others})
-    began = time.perf_counter()
-    overlap: Overlap = fabric.run(match(Parties(fabric), spec=_SPEC, own=own))
-    seconds = time.perf_counter() - began
-    assert overlap.num_samples == (len(lists) + 1) * len(lists[0]) // 2
-    return seconds
+
+    def work() -> None:
+        overlap: Overlap = fabric.run(match(Parties(fabric), spec=_SPEC, own=own))
+        assert overlap.num_samples == (num_participants + 1) * num_ids // 2
+
+    return _timed(work)
 
 
-def _seconds_theirs(num_ids: int) -> float:
+def _theirs(num_ids: int) -> _Time:
     try:
         import private_set_intersection.python as psi  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError as error:
         raise ConfigError(
-            "bench align: needs openmined-psi to compare with; pip install 'openmined-psi>=2.0.6'"
+            "bench align: needs openmined-psi to compare with; pip install 'colonnade[bench]'"
         ) from error
     first, second = (list(item.ids) for item in _lists(2, num_ids))
-    began = time.perf_counter()
-    client, server = psi.client.CreateWithNewKey(True), psi.server.CreateWithNewKey(True)
-    setup = server.CreateSetupMessage(0.001, num_ids, second, psi.DataStructure.RAW)
-    response = server.ProcessRequest(client.CreateRequest(first))
-    found = client.GetIntersection(setup, response)
-    seconds = time.perf_counter() - began
-    assert len(found) == num_ids // 2
-    return seconds
+
+    def work() -> None:
+        client, server = psi.client.CreateWithNewKey(True), psi.server.CreateWithNewKey(True)
+        setup = server.CreateSetupMessage(0.001, num_ids, second, psi.DataStructure.RAW)
+        response = server.ProcessRequest(client.CreateRequest(first))
+        assert len(client.GetIntersection(setup, response)) == num_ids // 2
+
+    return _timed(work)
 
 
-def _apart(num_ids: int) -> tuple[float, int]:
-    """Seconds and peak memory in a process of its own."""
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(1) as pool:
-        return pool.apply(_measured, (num_ids,))
+def _apart(num_ids: int) -> tuple[_Time, Mapping[str, Spent]]:
+    """Two participants in processes of their own, with their ids in files."""
+    with tempfile.TemporaryDirectory(prefix="colonnade-bench-") as directory:
+        root = Path(directory)
+        tables = {}
+        for place in range(2):
+            tables[f"party-{place}"] = root / f"{place}.csv"
+            begin = place * num_ids // 2
+            _write_table(tables[f"party-{place}"], range(begin, begin + num_ids))
+        spent = align_in_processes(tables, _SPEC, root)
+    seconds = max(item.seconds for item in spent.values())
+    cpu = sum(item.cpu_seconds for item in spent.values())
+    return _Time(seconds, cpu, os.getloadavg()[0]), spent
 
 
-def _measured(num_ids: int) -> tuple[float, int]:
-    lists = _lists(2, num_ids)
-    before = _resident_bytes()
-    seconds = _align(lists)
-    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
-
-
-def _resident_bytes() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("no VmRSS in /proc/self/status")
+def _write_table(path: Path, numbers: Sequence[int]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write("id,amount\n")
+        file.writelines(f"customer-{number},{number % 7}\n" for number in numbers)

@@ -1,7 +1,7 @@
 """Participants of an alignment in processes of their own, joined by pipes.
 
-So that what each of them needs can be measured: memory most of all. What crosses a pipe is the closed
-set of values that may cross a link, as JSON and bytes.
+So that what each of them needs can be measured: memory most of all. What crosses a pipe is the
+closed set of values that may cross a link, as JSON and bytes.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ def _answer(link: Connection, name: str, table: Path, spec: AlignSpec, root: Pat
     began, cpu_began = time.perf_counter(), time.process_time()
     while content := link.recv_bytes():
         head, values = _decoded(content)
-        link.send_bytes(_encoded_reply(party.execute(Call(*head[:3], tuple(values), *head[3:]))))
+        number, to, verb, exchange, wants_reply = head
+        call = Call(number, to, verb, tuple(values), exchange, wants_reply)
+        link.send_bytes(_encoded_reply(party.execute(call)))
     link.send_bytes(json.dumps(_spent(began, cpu_began)).encode())
 
 
@@ -194,7 +196,9 @@ def _encoded(head: list[Any], values: Any) -> bytes:
             array = value.numpy()
             contents.append(array.tobytes())
             return {"tensor": [str(array.dtype), array.shape]}
-        return {"table": {k: plain(v) for k, v in value.items()}} if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            return {"table": {key: plain(item) for key, item in value.items()}}
+        return value
 
     text = json.dumps([head, [plain(value) for value in values]]).encode()
     return b"".join([struct.pack("<I", len(text)), text, *contents])

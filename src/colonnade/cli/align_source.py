@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,11 +14,10 @@ from colonnade.align.counting import Count, FileCount, MemoryCount
 from colonnade.align.ids import PreparedIds, prepare_pieces
 from colonnade.align.sealing import sortable
 from colonnade.align.terms import AlignSpec
-from colonnade.core.config import parse
 from colonnade.core.errors import ConfigError
 from colonnade.data.datasets import load_dataset
 from colonnade.data.id_columns import read_id_columns
-from colonnade.run.spec import RunSpec, parse_spec
+from colonnade.run.spec import RunSpec, read_spec
 
 __all__ = ["LABELS_APART", "Source", "count_of", "load_ids", "read_settings"]
 
@@ -43,27 +41,10 @@ class Source:
 
 def read_settings(config: Path) -> tuple[RunSpec, AlignSpec]:
     """The run's settings and how to align; files in them are relative to the file."""
-    if not config.is_file():
-        raise ConfigError(f"{config}: no such file; give the path of a run's TOML file")
-    try:
-        values = tomllib.loads(config.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{config}: not readable: {error}") from error
-    own = values.pop("align", None)
-    if own is None:
+    spec = read_spec(config)
+    if spec.align is None:
         raise ConfigError(f"{config}: align: missing; add a table [align] with at least a salt")
-    try:
-        terms, spec = parse(AlignSpec, own, path="align"), parse_spec(values)
-    except ConfigError as error:
-        raise ConfigError(f"{config}: {error}") from error
-
-    def found(file: Path | None) -> Path | None:
-        return None if file is None else (config.parent / file).resolve()
-
-    holder = replace(spec.label_holder, file=found(spec.label_holder.file))
-    party = {name: replace(item, file=found(item.file)) for name, item in spec.party.items()}
-    terms = replace(terms, counts=found(terms.counts))
-    return replace(spec, label_holder=holder, party=party), terms
+    return spec, spec.align
 
 
 def load_ids(spec: RunSpec, terms: AlignSpec) -> Source:

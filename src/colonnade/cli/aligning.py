@@ -25,8 +25,8 @@ from colonnade.cli.overlap import plain_overlap, print_overlap, say, write_overl
 from colonnade.core.errors import ConfigError
 from colonnade.core.fabric import Fabric
 from colonnade.core.parties import Parties
-from colonnade.run.directory import party_directory
 from colonnade.run.spec import RunSpec
+from colonnade.run.storage import party_directory
 
 __all__ = ["align"]
 

@@ -10,7 +10,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from colonnade.cli import aligning, demo, listing, measuring, parting, reproducing, training
+from colonnade.cli import (
+    aligning,
+    demo,
+    federating,
+    listing,
+    measuring,
+    parting,
+    reproducing,
+    training,
+)
 from colonnade.core.errors import ColonnadeError
 
 __all__ = ["app", "main"]
@@ -32,9 +41,11 @@ app.command("report")(training.report)
 app.command("methods")(listing.methods)
 app.command("datasets")(listing.datasets)
 app.command("align")(aligning.align)
-app.add_typer(parting.party, name="party")
 app.command("bench")(measuring.bench)
 app.command("reproduce")(reproducing.reproduce)
+app.add_typer(federating.federation, name="federation")
+federating.party.command("remove")(parting.remove)
+app.add_typer(federating.party, name="party")
 
 
 @app.callback()

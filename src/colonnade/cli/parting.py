@@ -10,12 +10,9 @@ from rich.console import Console
 
 from colonnade.run.leaving import remove_party
 
-__all__ = ["party", "remove"]
-
-party = typer.Typer(help="A party: leave a trained federation.", no_args_is_help=True)
+__all__ = ["remove"]
 
 
-@party.command("remove")
 def remove(
     run: Annotated[Path, typer.Argument(help="The run's directory.", show_default=False)],
     name: Annotated[str, typer.Argument(help="The party that leaves.", show_default=False)],

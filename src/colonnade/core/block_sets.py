@@ -32,15 +32,18 @@ def sample_sets(num_blocks: int, seed: int, dtype: torch.dtype, *, own: bool) ->
     With ``own`` every set contains block 0. The draw depends on the seed alone, whatever versions
     are installed: a set's members are the blocks with the smallest numbers of a fixed stream.
     """
-    num_free = num_blocks - 1 if own else num_blocks
-    numbers = np.random.Philox(key=seed).random_raw(num_blocks * max(num_free, 1))
-    table = np.atleast_1d(numbers).reshape(num_blocks, max(num_free, 1))[:, :num_free]
-    ranks = table.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
+    first = 1 if own else 0
+    num_free = num_blocks - first
     sizes = np.arange(1, num_blocks + 1)[:, None]
-    members = ranks < (sizes - 1 if own else sizes)
-    if own:
-        members = np.concatenate([np.ones((num_blocks, 1), dtype=bool), members], axis=1)
-    return torch.from_numpy(members / sizes).to(dtype)
+    # Row i: 1 / size in as many places as it has members besides block 0, in no order yet.
+    places = np.tri(num_blocks, num_free, -first) / sizes
+    sets = np.empty((num_blocks, num_blocks))
+    sets[:, :first] = 1 / sizes
+    if num_free:
+        numbers = np.random.Philox(key=seed).random_raw(num_blocks * num_free)
+        order = np.atleast_1d(numbers).reshape(num_blocks, num_free).argsort(1, kind="stable")
+        np.put_along_axis(sets[:, first:], order, places, axis=1)
+    return torch.from_numpy(sets).to(dtype)
 
 
 def set_weights(num_blocks: int, kind: SetWeights, *, own: bool) -> Tensor:
@@ -74,10 +77,11 @@ def outputs_of_averages(network: nn.Module, sets: Tensor, own: Tensor, others: T
     num_sets, num_samples = len(sets), len(own)
     first, rest = _first_linear(network)
     if first is not None and first.out_features < first.in_features:
+        weight = first.weight
         narrow = torch.cat(
-            [functional.linear(own, first.weight)[None], functional.linear(others, first.weight)]
+            [functional.linear(own, weight), functional.linear(others.flatten(0, 1), weight)]
         )
-        averages = (sets @ narrow.flatten(1)).view(num_sets * num_samples, -1)
+        averages = (sets @ narrow.view(num_sets, -1)).view(num_sets * num_samples, -1)
         outputs = rest(averages if first.bias is None else averages + first.bias)
     else:
         blocks = torch.cat([own[None], others])

@@ -10,9 +10,11 @@
     ├── RunError             something went wrong while training or predicting
     │   ├── PartyFailed      a party answered with an error
     │   ├── NoAnswer         a party did not answer by the deadline
+    │   ├── PartyRestarted   a party came back without what it knew: go back to a checkpoint
     │   ├── Diverged         the loss is no longer a finite number
     │   ├── Deadlock         everybody waits and nothing is on its way
     │   └── ProtocolError    a message that the method does not allow
+    ├── IdentityRefused      a certificate or an invitation that a federation does not accept
     └── StorageError         a run directory or a checkpoint can't be used
 
 A message names what, where, and the remedy. Catch ``ColonnadeError`` to catch them all.
@@ -27,9 +29,11 @@ __all__ = [
     "DatasetNotFound",
     "Deadlock",
     "Diverged",
+    "IdentityRefused",
     "MissingBlock",
     "NoAnswer",
     "PartyFailed",
+    "PartyRestarted",
     "ProtocolError",
     "RunError",
     "StorageError",
@@ -76,6 +80,14 @@ class NoAnswer(RunError):
         self.parties = parties
 
 
+class PartyRestarted(RunError):
+    """A party came back without what it knew: go back to the last common checkpoint."""
+
+    def __init__(self, message: str, *, party: str) -> None:
+        super().__init__(message)
+        self.party = party
+
+
 class Diverged(RunError):
     """The loss is no longer a finite number."""
 
@@ -95,6 +107,17 @@ class Deadlock(RunError):
 
 class ProtocolError(RunError):
     """A message that the method does not allow."""
+
+
+class IdentityRefused(ColonnadeError):
+    """A certificate or an invitation that a federation does not accept.
+
+    ``reason`` names why in a word or two; the message is safe to tell whoever is refused.
+    """
+
+    def __init__(self, message: str, *, reason: str = "refused") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class StorageError(ColonnadeError):

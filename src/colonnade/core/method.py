@@ -43,6 +43,8 @@ class Method(ABC):
     adds_embeddings: ClassVar[bool] = False
     # Brings all columns to one place: a baseline that no federation can have.
     pools_blocks: ClassVar[bool] = False
+    # What parties send tells the label holder their columns: refused between organisations.
+    shows_columns: ClassVar[bool] = False
 
     @property
     def has_heads(self) -> bool:

@@ -21,7 +21,16 @@ from pyarrow import ArrowException
 
 from colonnade.core.errors import ColonnadeError, ConfigError, DataError
 
-__all__ = ["Block", "Labels", "as_ids", "make_block", "read_block", "read_labels", "read_table"]
+__all__ = [
+    "Block",
+    "Labels",
+    "as_ids",
+    "make_block",
+    "read_block",
+    "read_labels",
+    "read_table",
+    "require_columns",
+]
 
 
 # A party's name is also the name of its directory.

@@ -11,10 +11,22 @@ from pyarrow import parquet
 from colonnade.core.errors import ConfigError
 from colonnade.data.blocks import is_parquet, readable_as, separator_of
 
-__all__ = ["read_id_columns"]
+__all__ = ["read_header", "read_id_columns"]
 
 # Fields in memory at one time.
 _AT_ONCE = 131_072
+
+
+def read_header(path: Path) -> tuple[str, ...]:
+    """The names of a table's columns, and nothing of its rows."""
+    if is_parquet(path):
+        with readable_as("Parquet", path), parquet.ParquetFile(path) as file:
+            # By way of pandas, which knows which of them is an index that it wrote.
+            header = file.schema_arrow.empty_table().to_pandas()
+    else:
+        with readable_as("CSV", path):
+            header = pd.read_csv(path, sep=separator_of(path), nrows=0, index_col=False)
+    return tuple(str(name) for name in header.columns)
 
 
 def read_id_columns(path: Path, columns: Sequence[str], *, where: str) -> Iterator[list[pd.Series]]:

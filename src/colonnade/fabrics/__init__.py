@@ -6,13 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from colonnade.core.errors import ConfigError
 from colonnade.core.fabric import Fabric
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics.durations import Constant, Duration
+from colonnade.fabrics.grpc.settings import LinkSpec
 from colonnade.fabrics.local import InProcess
 from colonnade.fabrics.simulated import Profile, Simulated
 
-__all__ = ["FABRICS", "FabricSpec", "InProcessSpec", "SimulatedSpec"]
+__all__ = ["FABRICS", "FabricSpec", "GrpcSpec", "InProcessSpec", "SimulatedSpec"]
 
 
 class FabricSpec(ABC):
@@ -62,7 +64,27 @@ class SimulatedSpec(FabricSpec):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class GrpcSpec(FabricSpec):
+    """Parties elsewhere, each with its own agent; only ``colonnade federation train`` drives them.
+
+    ``link`` is how the hub's links behave.
+    """
+
+    link: LinkSpec = field(default_factory=LinkSpec)
+
+    def build(
+        self, parties: Mapping[str, Respondent], *, local: frozenset[str], seed: int
+    ) -> Fabric:
+        """Refuse: nobody's party is in this process."""
+        raise ConfigError(
+            "fabric.name: 'grpc' needs a federation and its parties' agents; run: colonnade "
+            "federation train"
+        )
+
+
 FABRICS: Mapping[str, type[FabricSpec]] = {
     "in_process": InProcessSpec,
     "simulated": SimulatedSpec,
+    "grpc": GrpcSpec,
 }

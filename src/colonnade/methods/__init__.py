@@ -20,6 +20,7 @@ from colonnade.methods.plug import Plug
 from colonnade.methods.splitnn import SplitNN
 from colonnade.methods.standard import Standard
 from colonnade.methods.vafl import VAFL
+from colonnade.methods.vfedtrans import VFedTrans
 
 __all__ = ["METHODS"]
 
@@ -40,6 +41,7 @@ METHODS: Mapping[str, type[Method]] = {
         Ensemble,
         Combinatorial,
         Plug,
+        VFedTrans,
         Easter,
         AggVFL,
         Alone,

@@ -42,12 +42,13 @@ class CombinatorialParty(Party):
         with self.own_randomness():
             embeddings = self._encode_for(sets.tolist(), batch)
         self._sent = (batch, embeddings)
-        self.clock.work("encode")
+        for _ in embeddings:
+            self.clock.work("encode")
         return torch.stack(list(embeddings.values()))
 
     @verb
     def descend(self, batch: Batch, sets: Tensor, gradient: Tensor) -> None:
-        """Take one step of the encoders of these sets; others stay as they are."""
+        """Take one step of the encoder of each of these sets; others stay as they are."""
         if self._sent is None or self._sent[0] != batch:
             raise ProtocolError(
                 f"party '{self.name}' sent no embeddings of batch {batch.number} of part "
@@ -56,7 +57,8 @@ class CombinatorialParty(Party):
         _, embeddings = self._sent
         self._sent = None
         self.begin_local_steps()
-        self.step(torch.stack([embeddings[number] for number in sets.tolist()]), gradient)
+        for number, own in zip(sets.tolist(), gradient, strict=True):
+            self.step(embeddings[number], own)
 
     @verb
     def infer_for(self, batch: Batch, number: int) -> Tensor:

@@ -13,16 +13,16 @@ import math
 import re
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
-import matplotlib.style
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+# matplotlib takes 25 MB and a moment to import: only where something is drawn.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = [
     "Curve",
@@ -134,8 +134,8 @@ def curves_chart(
     x_is_seconds: bool = False,
 ) -> str:
     """Lines over exchanges or time, as an SVG element."""
-    with _SETTINGS, matplotlib.style.context(["default", _STYLE]):
-        figure = Figure(figsize=(_WIDTHS[size], 2.7), layout="constrained")
+    with _styled():
+        figure = _new_figure(figsize=(_WIDTHS[size], 2.7), layout="constrained")
         axes = figure.add_subplot()
         xs = [x for curve in curves for x in curve.xs if math.isfinite(x)] or [0.0]
         divisor, unit = _unit("seconds", max(xs)) if x_is_seconds else (1.0, "")
@@ -146,7 +146,7 @@ def curves_chart(
         axes.set_xlim((min(xs) - room) / divisor, (max(xs) + room) / divisor)
         axes.set_xlabel(f"{x_label} ({unit})" if unit else x_label)
         axes.set_ylabel(_shown(y_label))
-        axes.xaxis.set_major_locator(MaxNLocator(6, steps=_STEPS, integer=not x_is_seconds))
+        _few_ticks(axes, 6, integer=not x_is_seconds)
         axes.legend(loc="best", fontsize="small")
         return _svg(figure, key, label)
 
@@ -155,8 +155,8 @@ def party_bars_chart(
     bars: PartyBars, *, colours: Mapping[str, str], key: str, label: str, size: Size
 ) -> str:
     """Two quantities per party as bars, end to end or one under the other, as an SVG element."""
-    with _SETTINGS, matplotlib.style.context(["default", _STYLE]):
-        figure = Figure(
+    with _styled():
+        figure = _new_figure(
             figsize=(_WIDTHS[size], 0.85 + 0.42 * max(len(bars.names), 1)), layout="constrained"
         )
         axes = figure.add_subplot()
@@ -185,6 +185,8 @@ def party_bars_chart(
         _party_axis(axes, [_marked(name, bars.marks.get(name)) for name in bars.names])
         axes.set_xlabel(unit)
         axes.set_xlim(0.0, max(most / divisor, 1e-9) * (1.2 if size == "wide" else 1.3))
+        from matplotlib.patches import Patch
+
         handles = [
             Patch(color=_STAND_INS["muted"], linewidth=0.0, alpha=alpha, label=title)
             for (title, _), alpha in zip(_both(bars), (1.0, _SECOND_ALPHA), strict=True)
@@ -197,8 +199,8 @@ def party_bars_chart(
 
 def ranking_chart(rows: Sequence[tuple[str, float]], *, key: str, label: str, x_label: str) -> str:
     """One bar per name, from zero, with the number at its end; NaN is said, not drawn."""
-    with _SETTINGS, matplotlib.style.context(["default", _STYLE]):
-        figure = Figure(
+    with _styled():
+        figure = _new_figure(
             figsize=(_WIDTHS["wide"], 0.7 + 0.32 * max(len(rows), 1)), layout="constrained"
         )
         axes = figure.add_subplot()
@@ -270,6 +272,27 @@ def _unit(quantity: Quantity, largest: float) -> tuple[float, str]:
     return (1.0, "bytes") if quantity == "bytes" else (1.0, "seconds")
 
 
+@contextmanager
+def _styled() -> Iterator[None]:
+    """The charts' own style, whatever else this process draws."""
+    import matplotlib.style
+
+    with _SETTINGS, matplotlib.style.context(["default", _STYLE]):
+        yield
+
+
+def _new_figure(*, figsize: tuple[float, float], layout: Literal["constrained"]) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=figsize, layout=layout)
+
+
+def _few_ticks(axes: Axes, most: int, *, integer: bool = False) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(most, steps=_STEPS, integer=integer))
+
+
 def _draw_curve(axes: Axes, curve: Curve, divisor: float) -> None:
     places = thinned(len(curve.xs), _MAX_POINTS)
     xs = [curve.xs[place] / divisor for place in places]
@@ -324,7 +347,7 @@ def _party_axis(axes: Axes, names: Sequence[str]) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0, labelcolor=_STAND_INS["ink"])
     axes.grid(visible=False, axis="y")
-    axes.xaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
+    _few_ticks(axes, 5)
     axes.set_ylim(max(len(names), 1) - 0.4, -0.6)
 
 

@@ -15,14 +15,24 @@ from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.task import infer_kind
 from colonnade.data.association import Association, presence_and_label
 from colonnade.data.blocks import Block
-from colonnade.data.presence import draw_presence
+from colonnade.data.presence import KnownValues, draw_presence
 from colonnade.data.splits import split_samples
 from colonnade.fabrics import SimulatedSpec
 from colonnade.methods import METHODS
 from colonnade.run.sources import Sources
 from colonnade.run.spec import RunSpec
 
-__all__ = ["Arrangement", "Roll", "Rows", "arrange", "narrowed", "without"]
+__all__ = [
+    "Arrangement",
+    "Roll",
+    "Rows",
+    "Table",
+    "arrange",
+    "draw_roll",
+    "narrowed",
+    "usable_samples",
+    "without",
+]
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 Table = np.ndarray[Any, np.dtype[np.bool_]]
@@ -117,32 +127,14 @@ def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
     pools = spec.method.pools_blocks
     owners = names if pools else spec.method.participants(names, sources.label_holder)
     blocks = {name: sources.blocks[name] for name in owners}
-    alignment = align_plainly({name: item.ids for name, item in blocks.items()}, sources.labels.ids)
+    alignment = _alignment(blocks, sources)
     table = np.stack([alignment.rows[name] >= 0 for name in owners], axis=1)
-    if not spec.method.info.tolerates_missing:
-        kept = _complete(table, owners, spec, "by their ids")
-        alignment = _only(alignment, kept)
-        table = table[kept]
-    test = _official_test(sources, alignment)
-    numbers = split_samples(alignment.num_samples, spec.data.split, seed=spec.seed, test=test)
+    kept = usable_samples(spec, owners, table)
+    if len(kept) < len(table):
+        alignment, table = _only(alignment, kept), table[kept]
     values = sources.labels.values[alignment.label_rows]
     known = _AllValues(labels=values, blocks=blocks, rows=alignment.rows)
-    samples, presence = {}, {}
-    associations: list[Association] = []
-    for part, own in numbers.items():
-        stays = draw_presence(spec.data.presence, owners, part, own, seed=spec.seed, known=known)
-        here = table[own] & stays
-        if part == "train":
-            kind = spec.label_holder.task or sources.kind or infer_kind(values)
-            by_party = {name: here[:, place] for place, name in enumerate(owners)}
-            associations = presence_and_label(by_party, values[own], kind)
-        if spec.method.info.tolerates_missing:
-            kept = np.flatnonzero(here.any(axis=1))
-        else:
-            kept = _complete(here, owners, spec, f"as data.presence draws the {part} part")
-        if not len(kept):
-            raise DataError(f"no sample of the {part} part is left; lower data.presence.missing")
-        samples[part], presence[part] = own[kept], here[kept]
+    test = _official_test(sources, alignment)
     used = {name: narrowed(block, alignment.rows[name]) for name, block in blocks.items()}
     return Arrangement(
         blocks={name: block for name, (block, _) in used.items()},
@@ -152,9 +144,74 @@ def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
             **{name: len(block.ids) for name, block in blocks.items()},
             "labels": len(sources.labels.ids),
         },
-        roll=Roll(names=owners, samples=samples, presence=presence),
-        associations=tuple(associations),
+        roll=draw_roll(spec, owners, table, test=test, known=known),
+        associations=_associations(spec, sources, owners, table, test, known),
     )
+
+
+def _associations(
+    spec: RunSpec,
+    sources: Sources,
+    owners: tuple[str, ...],
+    table: Table,
+    test: np.ndarray[Any, Any] | None,
+    known: KnownValues,
+) -> tuple[Association, ...]:
+    """How presence goes with the label in the training part, of samples that nobody has too."""
+    own = split_samples(len(table), spec.data.split, seed=spec.seed, test=test)["train"]
+    stays = draw_presence(spec.data.presence, owners, "train", own, seed=spec.seed, known=known)
+    here = table[own] & stays
+    if here.all():
+        return ()
+    kind = spec.label_holder.task or sources.kind or infer_kind(known.labels)
+    by_party = {name: here[:, place] for place, name in enumerate(owners)}
+    return tuple(presence_and_label(by_party, known.labels[own], kind))
+
+
+def usable_samples(spec: RunSpec, owners: tuple[str, ...], table: Table) -> Rows:
+    """The samples that the method can learn from, by who has which; refuse to lose others."""
+    if spec.method.info.tolerates_missing:
+        return np.arange(len(table))
+    return _complete(table, owners, spec, "by their ids")
+
+
+def draw_roll(
+    spec: RunSpec,
+    owners: tuple[str, ...],
+    table: Table,
+    *,
+    test: np.ndarray[Any, Any] | None = None,
+    known: KnownValues | None = None,
+) -> Roll:
+    """Split the samples into parts, and draw who counts as having which.
+
+    Only where all blocks are in one process, their values are ``known``.
+    """
+    numbers = split_samples(len(table), spec.data.split, seed=spec.seed, test=test)
+    samples, presence = {}, {}
+    for part, own in numbers.items():
+        stays = draw_presence(spec.data.presence, owners, part, own, seed=spec.seed, known=known)
+        here = table[own] & stays
+        if spec.method.info.tolerates_missing:
+            kept = np.flatnonzero(here.any(axis=1))
+        else:
+            kept = _complete(here, owners, spec, f"as data.presence draws the {part} part")
+        if not len(kept):
+            raise DataError(f"no sample of the {part} part is left; lower data.presence.missing")
+        samples[part], presence[part] = own[kept], here[kept]
+    return Roll(names=owners, samples=samples, presence=presence)
+
+
+def _alignment(blocks: Mapping[str, Block], sources: Sources) -> Alignment:
+    """Who of these has which labelled sample: as found privately, or by comparing ids."""
+    if sources.alignment is None:
+        ids = {name: block.ids for name, block in blocks.items()}
+        return align_plainly(ids, sources.labels.ids)
+    rows = {name: sources.alignment.rows[name] for name in blocks}
+    known = np.flatnonzero(np.any([item >= 0 for item in rows.values()], axis=0))
+    if not len(known):
+        raise DataError(f"no labelled sample is at any of {', '.join(blocks)}")
+    return _only(replace(sources.alignment, rows=rows), known)
 
 
 def without(arrangement: Arrangement, left: tuple[str, ...]) -> Arrangement:

@@ -84,11 +84,13 @@ class Blueprint:
     preparations: Mapping[str, Preparation]
     # Who left for good after training: they answer no more, and nothing of theirs is read.
     left: tuple[str, ...] = ()
+    # Parties behind a network, which prepare their columns themselves.
+    elsewhere: tuple[str, ...] = ()
 
     @property
     def owners(self) -> tuple[str, ...]:
         """Who has a block that this method uses, by name."""
-        return tuple(sorted(self.preparations))
+        return tuple(sorted({*self.preparations, *self.elsewhere}))
 
     @property
     def participants(self) -> tuple[str, ...]:
@@ -155,7 +157,7 @@ class Blueprint:
         """Make parties, label holder and fabric, with fresh weights from the seed."""
         spec = self.spec
         plans = make_plans(spec, data.roll)
-        holder = self._label_holder(data, plans)
+        holder = self.build_holder(data, plans)
         parties = {}
         for name in self.participants:
             parts = {}
@@ -182,7 +184,8 @@ class Blueprint:
         parts = {name: (part.targets, part.plan) for name, part in train.items()}
         return Replica(fusion=copy.deepcopy(holder.fusion), task=self.task, parts=parts)
 
-    def _label_holder(self, data: TrainingData, plans: Mapping[str, BatchPlan]) -> LabelHolder:
+    def build_holder(self, data: TrainingData, plans: Mapping[str, BatchPlan]) -> LabelHolder:
+        """Make the label holder, with a fresh fusion model from the seed."""
         spec = self.spec
         dtype = getattr(torch, spec.dtype)
         fusion = self._fusion().to(dtype)
@@ -315,7 +318,12 @@ def fit_blueprint(spec: RunSpec, sources: Sources, arrangement: Arrangement) -> 
         num_samples=arrangement.roll.num_samples,
         num_complete=arrangement.roll.num_complete,
         num_rows=arrangement.num_rows,
-        task=Task.fit(kind, arrangement.values[train], loss=spec.label_holder.loss),
+        task=Task.fit(
+            kind,
+            arrangement.values[train],
+            loss=spec.label_holder.loss,
+            balanced=spec.label_holder.class_weights == "balanced",
+        ),
         preparations={
             name: fit_preparation(spec, name, block, arrangement.rows[name], arrangement.roll)
             for name, block in arrangement.blocks.items()

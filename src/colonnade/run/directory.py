@@ -24,7 +24,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from colonnade.core.calibration import Calibration
 from colonnade.core.config import dump, parse
@@ -40,6 +39,7 @@ from colonnade.run.spec import parse_spec, plain_spec
 from colonnade.run.storage import (
     DirectoryVault,
     finite,
+    party_directory,
     read_json,
     read_state,
     write_json,
@@ -50,7 +50,6 @@ __all__ = [
     "RunDirectory",
     "local_parties",
     "lock_or_refuse",
-    "party_directory",
     "read_blueprint",
     "read_calibration",
     "read_left",
@@ -63,11 +62,6 @@ __all__ = [
 
 _MODEL = "model"
 LEFT = "left.json"
-
-
-def party_directory(root: Path, name: str) -> Path:
-    """Where a party's own files are; its name can't lead out of the run directory."""
-    return root / "parties" / quote(name, safe=" ").replace(".", "%2E")
 
 
 def write_blueprint(root: Path, blueprint: Blueprint) -> None:
@@ -84,6 +78,7 @@ def _plain_blueprint(root: Path, blueprint: Blueprint) -> dict[Path, Any]:
         "num_samples": dict(blueprint.num_samples),
         "num_complete": dict(blueprint.num_complete),
         "num_rows": dict(blueprint.num_rows),
+        "elsewhere": list(blueprint.elsewhere),
     }
     return {
         **({root / LEFT: {"left": list(blueprint.left)}} if blueprint.left else {}),
@@ -108,8 +103,8 @@ def read_blueprint(root: Path) -> Blueprint:
         task = read_json(file)
         label, holder = task.pop("label"), task.pop("holder")
         num_samples, num_rows = task.pop("num_samples"), task.pop("num_rows")
-        num_complete = task.pop("num_complete")
-        fitted = Task(**{**task, "classes": tuple(task["classes"])})
+        num_complete, elsewhere = task.pop("num_complete"), task.pop("elsewhere", [])
+        fitted = Task(**{**task, **{key: tuple(task[key]) for key in ("classes", "class_weights")}})
         for file in sorted((root / "parties").glob("*/preparation.json")):
             plain = read_json(file)
             name = plain.pop("party")
@@ -127,6 +122,7 @@ def read_blueprint(root: Path) -> Blueprint:
         task=fitted,
         preparations=preparations,
         left=left,
+        elsewhere=tuple(elsewhere),
     )
 
 

@@ -29,7 +29,7 @@ from colonnade.run.sources import Sources, load_sources
 from colonnade.run.spec import RunSpec
 from colonnade.run.summary import aligned_line, evaluation_line, progress_line, summarize
 
-__all__ = ["Watcher", "reopen", "train"]
+__all__ = ["Watcher", "reopen", "train", "train_federation"]
 
 
 class Watcher(Protocol):
@@ -70,7 +70,9 @@ def train(
         federation = blueprint.build(data, make_vault=records.vault)
         freeze(federation, spec)
         before = joining.begin(federation, data, spec) if joining else {}
-        return _train(blueprint, data, federation, LoopState(), records, watcher, joining, before)
+        return train_federation(
+            blueprint, data, federation, LoopState(), records, watcher, joining, before
+        )
     blueprint.build(data)  # finds what is wrong with networks before there is a directory
     run = RunDirectory(directory, resume=resume)
     try:
@@ -89,7 +91,7 @@ def train(
             before = joining.begin(federation, data, spec, directory)
         if loop.exchange == 0:
             run.checkpoint(federation, loop)  # whatever happens, there is one to go back to
-        result = _train(blueprint, data, federation, loop, run, watcher, joining, before)
+        result = train_federation(blueprint, data, federation, loop, run, watcher, joining, before)
         write_calibration(directory, result.calibration)
         return result
     except ColonnadeError as error:
@@ -115,16 +117,17 @@ def reopen(directory: Path) -> Result:
     return open_result(directory, blueprint, data)
 
 
-def _train(
+def train_federation(
     blueprint: Blueprint,
     data: TrainingData,
     federation: Federation,
     loop: LoopState,
     records: Records,
     watcher: Watcher | None,
-    joining: Joining | None,
-    before: Mapping[str, Any],
+    joining: Joining | None = None,
+    before: Mapping[str, Any] | None = None,
 ) -> Result:
+    """Train from where the loop is to the end, with records and checkpoints on the way."""
     began = time.monotonic()
     spec = blueprint.spec
     keeps_best = spec.stop.patience is not None
@@ -165,7 +168,7 @@ def _train(
     findings = look_at_missing(federation, data)
     start = None
     if joining is not None:
-        start = joining.summary(spec, before, joining.quality(federation, data, spec))
+        start = joining.summary(spec, before or {}, joining.quality(federation, data, spec))
         late = joining.warnings(start)
         for warning in late:
             records.log(f"warning: {warning}")

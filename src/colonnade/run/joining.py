@@ -21,10 +21,10 @@ from colonnade.core.federation import Federation
 from colonnade.methods import METHODS
 from colonnade.run.arrangement import Arrangement
 from colonnade.run.assembly import Blueprint, TrainingData
-from colonnade.run.directory import local_parties, party_directory, read_blueprint
+from colonnade.run.directory import local_parties, read_blueprint
 from colonnade.run.further_parts import lent, seen_by
 from colonnade.run.spec import RunSpec
-from colonnade.run.storage import finite, read_json, read_state, write_json
+from colonnade.run.storage import finite, party_directory, read_json, read_state, write_json
 
 __all__ = ["Joining", "freeze", "joining_of"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, MissingBlock
 from colonnade.methods import METHODS
-from colonnade.run.directory import LEFT, lock_or_refuse, party_directory, read_blueprint
-from colonnade.run.storage import write_json
+from colonnade.run.directory import LEFT, lock_or_refuse, read_blueprint
+from colonnade.run.storage import party_directory, write_json
 
 __all__ = ["remove_party"]
 
@@ -27,6 +27,11 @@ def remove_party(root: Path, name: str, *, erase: bool = False) -> tuple[str, ..
         raise ConfigError(f"party '{name}' left the federation in {root} before")
     if name not in blueprint.owners:
         raise ConfigError(f"there is no party '{name}'{nearest(name, blueprint.owners)}")
+    if name in blueprint.elsewhere:
+        raise ConfigError(
+            f"party '{name}' is behind a network and keeps its own half; stop accepting it with "
+            "colonnade federation revoke"
+        )
     if not info.tolerates_missing:
         tolerant = [other for other, item in METHODS.items() if item.info.tolerates_missing]
         raise MissingBlock(

@@ -22,7 +22,6 @@ from colonnade.run.arrangement import Rows
 from colonnade.run.assembly import NEW, NO_DATA, Blueprint, TrainingData
 from colonnade.run.directory import (
     local_parties,
-    party_directory,
     read_blueprint,
     read_calibration,
     restore_model,
@@ -31,7 +30,13 @@ from colonnade.run.directory import (
     write_model,
 )
 from colonnade.run.further_parts import lent
-from colonnade.run.storage import DirectoryVault, finite, read_json, write_json
+from colonnade.run.storage import (
+    DirectoryVault,
+    finite,
+    party_directory,
+    read_json,
+    write_json,
+)
 
 __all__ = ["Result", "open_result"]
 

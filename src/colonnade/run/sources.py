@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from colonnade.align.ids import PreparedIds
+from colonnade.align.plain import Alignment
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.task import TaskKind
-from colonnade.data.blocks import Block, Labels, read_block, read_labels
+from colonnade.data.blocks import (
+    Block,
+    Labels,
+    as_ids,
+    make_block,
+    read_block,
+    read_labels,
+    require_columns,
+)
 from colonnade.data.datasets import load_dataset
+from colonnade.run.aligned import (
+    key_columns,
+    number_samples,
+    prepare_column,
+    read_keyed_table,
+)
 from colonnade.run.spec import RunSpec
 
 __all__ = ["Sources", "load_sources", "only_columns"]
@@ -28,6 +45,8 @@ class Sources:
     label_holder: str
     kind: TaskKind | None = None
     test_ids: np.ndarray[Any, Any] | None = None
+    # Who has which sample as a private alignment found it; ids are compared openly without one.
+    alignment: Alignment | None = None
 
     def __post_init__(self) -> None:
         if not self.blocks:
@@ -90,12 +109,23 @@ def _from_dataset(spec: RunSpec) -> Sources:
             raise ConfigError(f"party.{name}.file: data set '{dataset.name}' brings its own blocks")
         if party.columns is not None:
             blocks[name] = only_columns(blocks[name], party.columns)
+    alignment = None
+    name = holder.name or dataset.label_holder
+    if spec.data.alignment is not None:
+        assert spec.align is not None
+        tables = {
+            party: prepare_column(block.ids, spec.align, f"ids of '{party}'")
+            for party, block in blocks.items()
+        }
+        label_ids = prepare_column(dataset.labels.ids, spec.align, "ids of the labels")
+        alignment = number_samples(spec.data.alignment, tables, label_ids, name)
     return Sources(
         blocks=blocks,
         labels=dataset.labels,
-        label_holder=holder.name or dataset.label_holder,
+        label_holder=name,
         kind=holder.task or dataset.task,
         test_ids=dataset.test_ids,
+        alignment=alignment,
     )
 
 
@@ -122,21 +152,54 @@ def _from_files(spec: RunSpec) -> Sources:
     if file is None or id_column is None or holder.label is None:
         key = "file" if file is None else "id" if id_column is None else "label"
         raise ConfigError(f"label_holder.{key}: missing; say where the labels are")
-    blocks = {}
+    blocks, tables = {}, {}
     for name, party in spec.party.items():
         if party.file is None or party.id is None:
             key = "file" if party.file is None else "id"
             raise ConfigError(f"party.{name}.{key}: missing; it has no default")
-        block = read_block(name, party.file, id_column=party.id, columns=party.columns)
+        block, tables[name] = _read_block(spec, name, party.file, party.id)
         if party.columns is None and party.file == file and holder.label in block.columns:
             # The label holder's own file has the label in it: not a feature unless asked for.
             assert isinstance(block.values, pd.DataFrame)
             values = block.values.drop(columns=[holder.label])
-            block = Block(owner=name, ids=block.ids, values=values)
+            block = replace(block, values=values)
         blocks[name] = block
+    if spec.data.alignment is None:
+        labels, alignment = read_labels(file, id_column=id_column, column=holder.label), None
+    else:
+        labels, ids = _read_keyed_labels(spec, file, id_column)
+        known = {name: item for name, item in tables.items() if item is not None}
+        alignment = number_samples(spec.data.alignment, known, ids, holder.name)
     return Sources(
         blocks=blocks,
-        labels=read_labels(file, id_column=id_column, column=holder.label),
+        labels=labels,
         label_holder=holder.name,
         kind=holder.task,
+        alignment=alignment,
     )
+
+
+def _read_block(
+    spec: RunSpec, name: str, file: Path, id_column: str
+) -> tuple[Block, PreparedIds | None]:
+    """A party's block: under its id column, or under the key by which it was aligned."""
+    columns = spec.party[name].columns
+    if spec.data.alignment is None:
+        return read_block(name, file, id_column=id_column, columns=columns), None
+    assert spec.align is not None
+    where = f"ids of '{name}'"
+    ids, table = read_keyed_table(file, key_columns(spec.align, name, id_column), spec.align, where)
+    block = make_block(name, table, ids=ids.ids[:], columns=columns)
+    return replace(block, origin=ids.rows), ids
+
+
+def _read_keyed_labels(spec: RunSpec, file: Path, id_column: str) -> tuple[Labels, PreparedIds]:
+    holder = spec.label_holder
+    assert spec.align is not None
+    assert holder.name is not None
+    assert holder.label is not None
+    columns = key_columns(spec.align, holder.name, id_column)
+    ids, table = read_keyed_table(file, columns, spec.align, "ids of the labels")
+    require_columns(table, [holder.label], f"labels '{holder.label}' in {file.name}")
+    values = table[holder.label].to_numpy()
+    return Labels(ids=as_ids(ids.ids[:], "labels"), values=values, name=holder.label), ids

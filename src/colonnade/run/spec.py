@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from colonnade.align.terms import AlignSpec
 from colonnade.core.config import Choice, dump, parse
 from colonnade.core.errors import ConfigError
 from colonnade.core.federation import Stop
@@ -68,6 +69,8 @@ class DataSpec:
     num_parties: int | None = None
     split: SplitSpec = field(default_factory=SplitSpec)
     batch_size: int = 64
+    # A directory that ``colonnade align`` wrote; without it ids are compared openly.
+    alignment: Path | None = None
     presence: PresenceSpec = field(default_factory=PresenceSpec)
     # What a method that needs every block does with samples that lack one.
     incomplete: Literal["refuse", "drop"] = "refuse"
@@ -89,6 +92,8 @@ class LabelHolderSpec:
     label: str | None = None
     task: TaskKind | None = None
     loss: str | None = None
+    # Whether every class counts alike in the loss, however many samples it has.
+    class_weights: Literal["none", "balanced"] = "none"
     fusion: FusionSpec = field(default_factory=MLPFusionSpec)
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
 
@@ -157,6 +162,7 @@ class RunSpec:
 
     method: Method = field(default_factory=SplitNN)
     data: DataSpec = field(default_factory=DataSpec)
+    align: AlignSpec | None = None
     label_holder: LabelHolderSpec = field(default_factory=LabelHolderSpec)
     party: Mapping[str, PartySpec] = field(default_factory=dict)
     defaults: DefaultsSpec = field(default_factory=DefaultsSpec)
@@ -173,6 +179,11 @@ class RunSpec:
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"threads: must be at least 1, got {self.threads}")
+        if self.data.alignment is not None and self.align is None:
+            raise ConfigError(
+                "data.alignment: needs the table [align] with which it was made, to check that "
+                "the ids are still the same"
+            )
 
     def prepare_of(self, party: str) -> PrepareSpec:
         """How a party prepares its columns."""
@@ -196,6 +207,8 @@ class RunSpec:
 
 
 _NOTHING_OWN = PartySpec()
+# Stands in a run's settings for the salt, which the run itself does not need.
+_WITHHELD = "(withheld from the run)"
 
 
 def parse_spec(values: Mapping[str, Any]) -> RunSpec:
@@ -204,7 +217,9 @@ def parse_spec(values: Mapping[str, Any]) -> RunSpec:
 
 
 def plain_spec(spec: RunSpec) -> dict[str, Any]:
-    """Settings as JSON's types; ``parse_spec`` takes them back."""
+    """Settings as JSON's types; ``parse_spec`` takes them back, without the alignment's salt."""
+    if spec.align is not None:
+        spec = replace(spec, align=replace(spec.align, salt=_WITHHELD))
     plain: dict[str, Any] = dump(spec, choices=CHOICES)
     return plain
 
@@ -235,4 +250,6 @@ def _with_absolute_files(spec: RunSpec, base: Path) -> RunSpec:
     holder = replace(spec.label_holder, file=absolute(spec.label_holder.file))
     party = {name: replace(item, file=absolute(item.file)) for name, item in spec.party.items()}
     start = replace(spec.start, run=absolute(spec.start.run))
-    return replace(spec, label_holder=holder, party=party, start=start)
+    data = replace(spec.data, alignment=absolute(spec.data.alignment))
+    align = spec.align and replace(spec.align, counts=absolute(spec.align.counts))
+    return replace(spec, data=data, align=align, label_holder=holder, party=party, start=start)

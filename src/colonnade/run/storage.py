@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -19,6 +20,7 @@ __all__ = [
     "DirectoryVault",
     "MemoryVault",
     "finite",
+    "party_directory",
     "read_json",
     "read_state",
     "write_json",
@@ -28,6 +30,11 @@ __all__ = [
 _TENSOR = "$tensor"
 _TABLE = "$table"
 _SUFFIX = ".safetensors"
+
+
+def party_directory(root: Path, name: str) -> Path:
+    """Where a party's own files are; its name can't lead out of the run directory."""
+    return root / "parties" / quote(name, safe=" ").replace(".", "%2E")
 
 
 def write_json(path: Path, value: Any) -> None:

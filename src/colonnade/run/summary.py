@@ -90,7 +90,7 @@ def summarize(
     """How a run ended: what it reached and what that cost."""
     spec = blueprint.spec
     traffic = federation.fabric.meter.parties
-    aside = Parties(federation.fabric.aside())
+    aside = Parties(federation.fabric.aside(), federation.patience)
     local_steps: dict[str, int] = federation.fabric.run(aside.ask("local_steps"))
     computing = {name: item.seconds_computing for name, item in traffic.items()}
     return {

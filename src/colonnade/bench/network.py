@@ -1,0 +1,109 @@
+"""SplitNN between processes over mutual TLS against the same over torch.distributed without TLS.
+
+Both have one process per party on this machine, all of them alive at the same time; they take
+turns of some exchanges each, and a turn ends when every party is done.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from colonnade.bench.gloo import GlooHolder, serve_gloo
+from colonnade.bench.subjects import Shape, exchange, make_federation
+from colonnade.bench.timing import interleaved
+from colonnade.core.federation import Federation
+from colonnade.fabrics.grpc.agent import Agent
+from colonnade.fabrics.grpc.fabric import GrpcFabric, Session
+from colonnade.fabrics.grpc.hub import Hub
+from colonnade.fabrics.grpc.identity import Identity
+from colonnade.run.directory import local_parties
+
+__all__ = ["bench_network"]
+
+_CASES = {
+    "128x64": Shape(num_parties=4),
+    # 4096 x 64 numbers of four bytes.
+    "1MB": Shape(num_parties=4, batch_size=4096, num_samples=8192),
+}
+_EXCHANGES_PER_TURN = {"128x64": 50, "1MB": 5}
+
+
+def bench_network(fast: bool) -> list[dict[str, Any]]:
+    """Rows: 128 x 64 numbers per message, and 1 MB per message."""
+    return [_row(case, shape, 5 if fast else 20) for case, shape in _CASES.items()]
+
+
+def _row(case: str, shape: Shape, runs: int) -> dict[str, Any]:
+    per_turn = _EXCHANGES_PER_TURN[case]
+    hub_identity, identities, admit = _identities(shape)
+    context = multiprocessing.get_context("spawn")
+    processes: list[BaseProcess] = []
+    hub = Hub(identity=hub_identity, admit=admit)
+    with tempfile.TemporaryDirectory() as directory:
+        meeting = Path(directory) / "meeting"
+        for rank, identity in enumerate(identities, start=1):
+            processes.append(
+                context.Process(target=_serve, args=(shape, identity, hub.port), daemon=True)
+            )
+            processes.append(
+                context.Process(target=serve_gloo, args=(shape, rank, str(meeting)), daemon=True)
+            )
+        for process in processes:
+            process.start()
+        local = make_federation(shape)
+        theirs = GlooHolder(make_federation(shape), shape, meeting)
+        fabric = GrpcFabric(Session(hub, local.fabric.names, purpose="bench"))
+        ours = Federation(local.method, local.holder, fabric)
+        try:
+            mine, against = interleaved(
+                lambda turn: _turn(ours, turn * per_turn, per_turn),
+                lambda turn: theirs.steps(turn * per_turn, per_turn),
+                runs=runs,
+            )
+        finally:
+            fabric.close()
+            hub.close()
+            theirs.close()
+            for process in processes:
+                process.terminate()
+                process.join()
+    return {
+        "case": case,
+        "ratio": against / mine,
+        "unit": "our SplitNN exchanges per second / theirs; 4 party processes, loopback",
+        "against": "torch.distributed (gloo), same arithmetic, without TLS",
+        "runs": runs,
+        "per_second": per_turn / mine,
+        "per_second_against": per_turn / against,
+    }
+
+
+def _turn(federation: Federation, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        exchange(federation, number)
+    federation.fabric.run(federation.parties.settle())
+
+
+def _serve(shape: Shape, identity: Identity, port: int) -> None:
+    torch.set_num_threads(1)
+    party = local_parties(make_federation(shape))[identity.name]
+    agent = Agent(
+        identity=identity, address=f"127.0.0.1:{port}", respondent_for=lambda purpose: party
+    )
+    agent.serve()
+
+
+def _identities(shape):
+    import sys
+
+    sys.path.insert(0, "tests")
+    from authority import admit, authority
+
+    names = [f"party_{n:02d}" for n in range(shape.num_parties)]
+    return authority().hub(), [authority().identity(n) for n in names], admit

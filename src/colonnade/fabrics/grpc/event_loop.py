@@ -1,0 +1,42 @@
+"""One event loop in a thread of its own for all the links of this process.
+
+Methods run in the caller's thread and wait there; what moves frames must go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Coroutine
+from functools import cache
+from typing import Any, TypeVar
+
+__all__ = ["event_loop", "run_there"]
+
+T = TypeVar("T")
+
+
+@cache
+def event_loop() -> asyncio.AbstractEventLoop:
+    """The loop, started when it is first needed."""
+    loop = asyncio.new_event_loop()
+
+    def turn() -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+
+    thread = threading.Thread(target=turn, name="colonnade links", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(timeout=5)
+
+    atexit.register(stop)
+    return loop
+
+
+def run_there(coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+    """Run a coroutine on the loop and wait for it here."""
+    return asyncio.run_coroutine_threadsafe(coroutine, event_loop()).result(timeout)

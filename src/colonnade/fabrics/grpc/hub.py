@@ -1,0 +1,411 @@
+"""The label holder's endpoint: parties dial in here, each keeps one stream.
+
+A session is one use of the links (a training, an alignment): calls are numbered within it, kept
+until the party has taken them up, and sent again after a cut. A party that comes back as another
+process has lost its half of the session, which is told to whoever waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from colonnade.core.errors import (
+    ColonnadeError,
+    ConfigError,
+    IdentityRefused,
+    ProtocolError,
+    RunError,
+)
+from colonnade.core.fabric import Clock
+from colonnade.fabrics.grpc.agent import METHOD, SWEEP_SECONDS
+from colonnade.fabrics.grpc.event_loop import event_loop, run_there
+from colonnade.fabrics.grpc.frames import (
+    Hello,
+    Kind,
+    Notice,
+    Opening,
+    decode_frames,
+    encode_frame,
+)
+from colonnade.fabrics.grpc.identity import Identity
+from colonnade.fabrics.grpc.posts import Arrivals, Post
+from colonnade.fabrics.grpc.settings import LinkSpec
+
+__all__ = ["Admit", "Hub", "LinkStatus"]
+
+# A peer's certificate (PEM) to the name that it stands for; or IdentityRefused.
+Admit = Callable[[bytes], str]
+
+_LOG = logging.getLogger("colonnade.hub")
+
+# So long a stream that ends waits for its last frame to be written.
+_ENDING_SECONDS = 2.0
+
+
+@dataclass
+class LinkStatus:
+    """What a party's link has been doing, for health and metrics."""
+
+    is_connected: bool = False
+    num_connects: int = 0
+    num_restarts: int = 0
+    num_refused: int = 0
+    wire_bytes_up: int = 0
+    wire_bytes_down: int = 0
+    last_error: str = ""
+
+
+class _Stream:
+    """One connection of a party."""
+
+    def __init__(self, context: Any, hello: Hello) -> None:
+        self.context = context
+        self.incarnation = hello.incarnation
+        # The session that the party's frames belong to, as it said last.
+        self.session = hello.session
+        self.task = asyncio.current_task()
+        self.has_news = asyncio.Event()
+        self.control: list[bytes] = []
+        self.is_ending = False
+        self.writing: asyncio.Task[None] | None = None
+
+    async def end(self, *last: bytes) -> None:
+        """Have the rest written; a write under way is not cancelled, or gRPC loses its count."""
+        self.control += last
+        self.is_ending = True
+        self.has_news.set()
+        if self.writing is not None:
+            await asyncio.wait([self.writing], timeout=_ENDING_SECONDS)
+            self.writing.cancel()
+
+
+class _Link:
+    """A party as the hub knows it, over all its connections."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.status = LinkStatus()
+        self.stream: _Stream | None = None
+        self.post: Post | None = None
+
+
+class Hub:
+    """Listens for parties; everything but the public methods runs on the event loop.
+
+    ``admit`` decides who a certificate belongs to; TLS has already checked that the federation's
+    authority signed it and that it has not expired. ``handlers`` answer other calls over the same
+    links, with the same certificates.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        admit: Admit,
+        address: str = "127.0.0.1:0",
+        links: LinkSpec | None = None,
+        handlers: Sequence[grpc.GenericRpcHandler] = (),
+    ) -> None:
+        self.links = links or LinkSpec()
+        self._handlers = tuple(handlers)
+        self._identity = identity
+        self._admit = admit
+        self._known: dict[str, _Link] = {}
+        self._changed = threading.Condition()
+        self.port = run_there(self._start(address))
+
+    # From the thread that runs the method
+
+    def open(
+        self, parties: Iterable[str], *, purpose: str, arrivals: Arrivals, clock: Clock
+    ) -> dict[str, Post]:
+        """Begin a session with these parties; whoever is not there yet joins when it comes."""
+        session = secrets.randbits(63) | 1
+        posts = {
+            name: Post(
+                party=name,
+                session=session,
+                purpose=purpose,
+                arrivals=arrivals,
+                clock=clock,
+                spec=self.links,
+            )
+            for name in parties
+        }
+        run_there(self._open(posts))
+        return posts
+
+    def close_session(self, posts: Mapping[str, Post]) -> None:
+        """End a session; calls under way are forgotten."""
+        run_there(self._close_session(posts))
+
+    def wake(self, posts: Mapping[str, Post]) -> None:
+        """Have what was sent written out."""
+        event_loop().call_soon_threadsafe(self._wake, posts)
+
+    def status(self) -> dict[str, LinkStatus]:
+        """How every link that was ever there is doing."""
+        return {name: replace(link.status) for name, link in sorted(self._known.items())}
+
+    def wait_for(self, names: Iterable[str], timeout: float | None = None) -> tuple[str, ...]:
+        """Wait until all of them are connected; those who are not when the time is over."""
+        wanted = sorted(names)
+
+        def absent() -> tuple[str, ...]:
+            known = self._known
+            return tuple(
+                name for name in wanted if name not in known or not known[name].status.is_connected
+            )
+
+        with self._changed:
+            self._changed.wait_for(lambda: not absent(), timeout)
+            return absent()
+
+    def disconnect(self, name: str, reason: str) -> None:
+        """Refuse a party that is connected, e.g. because its certificate was revoked."""
+        run_there(self._disconnect(name, reason))
+
+    def renew(self, identity: Identity) -> None:
+        """Use another certificate for every handshake from now on."""
+        self._identity = identity
+
+    def close(self) -> None:
+        """Hang up on everybody and stop listening."""
+        run_there(self._stop())
+
+    # On the event loop
+
+    async def _start(self, address: str) -> int:
+        self._server = grpc.aio.server(options=[*self.links.options(), ("grpc.so_reuseport", 0)])
+        handler = grpc.stream_stream_rpc_method_handler(self._connected)
+        service, _, method = METHOD[1:].partition("/")
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service, {method: handler}), *self._handlers)
+        )
+        credentials = grpc.dynamic_ssl_server_credentials(
+            self._certificates(), self._certificates, require_client_authentication=True
+        )
+        try:
+            port: int = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise ConfigError(f"hub.address: can't listen on {address}: {error}") from error
+        await self._server.start()
+        self._sweeping = asyncio.ensure_future(self._sweep())
+        return port
+
+    def _certificates(self) -> Any:
+        identity = self._identity
+        return grpc.ssl_server_certificate_configuration(
+            [(identity.key, identity.certificate)], root_certificates=identity.authority
+        )
+
+    async def _stop(self) -> None:
+        self._sweeping.cancel()
+        await self._server.stop(None)
+
+    async def _open(self, posts: Mapping[str, Post]) -> None:
+        for name, post in posts.items():
+            link = self._known.setdefault(name, _Link(name))
+            self._let_go(link)
+            link.post = post
+            if link.stream is not None:
+                self._begin(link.stream, post)
+
+    def _begin(self, stream: _Stream, post: Post) -> None:
+        post.incarnation = stream.incarnation
+        post.outbox.rewind(0)
+        opening = Opening(post.session, post.purpose)
+        stream.control.append(encode_frame(Kind.OPEN, opening))
+        stream.has_news.set()
+
+    def _let_go(self, link: _Link) -> None:
+        if link.post is not None:
+            link.post.outbox.close()
+            link.post = None
+
+    async def _close_session(self, posts: Mapping[str, Post]) -> None:
+        for name, post in posts.items():
+            link = self._known[name]
+            if link.post is post:
+                self._let_go(link)
+                if link.stream is not None:
+                    link.stream.control.append(
+                        encode_frame(Kind.CLOSE, Opening(post.session, post.purpose))
+                    )
+                    link.stream.has_news.set()
+            post.outbox.close()
+
+    def _wake(self, posts: Mapping[str, Post]) -> None:
+        for name, post in posts.items():
+            stream = self._known[name].stream
+            if stream is not None and post.outbox.has_unsent:
+                stream.has_news.set()
+
+    async def _sweep(self) -> None:
+        """Write out what waits for company that does not come."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            for link in self._known.values():
+                post, stream = link.post, link.stream
+                if post is None or stream is None:
+                    continue
+                if post.outbox.has_unsent or post.seen > post.acknowledged:
+                    stream.has_news.set()
+
+    async def _disconnect(self, name: str, reason: str) -> None:
+        link = self._known.get(name)
+        if link is None or link.stream is None:
+            return
+        stream = link.stream
+        await stream.end(encode_frame(Kind.REFUSE, Notice("IdentityRefused", reason)))
+        if stream.task is not None:
+            stream.task.cancel()
+
+    async def _connected(self, _: Any, context: Any) -> None:
+        """One stream of one party, from its hello to its end."""
+        link: _Link | None = None
+        stream: _Stream | None = None
+        try:
+            name = self._admitted(context)
+            hello, received = await asyncio.wait_for(
+                self._hello(context, name), self.links.hello_timeout
+            )
+            link = self._known.setdefault(name, _Link(name))
+            stream = _Stream(context, hello)
+            await context.write(self._attach(link, stream, hello, received))
+            stream.writing = asyncio.ensure_future(self._write(link, stream))
+            await self._read(link, stream)
+        except ColonnadeError as error:
+            await self._refuse(context, link, stream, error)
+        except (TimeoutError, EOFError) as error:
+            _LOG.info("a stream ended: %s", type(error).__name__)
+        finally:
+            if stream is not None:
+                if link is not None and link.stream is stream:
+                    self._detach(link)
+                await stream.end()
+
+    def _admitted(self, context: Any) -> str:
+        certificate = context.auth_context().get("x509_pem_cert", [b""])[0]
+        if not certificate:
+            raise IdentityRefused("no certificate; every party needs one of this federation")
+        return self._admit(certificate)
+
+    async def _hello(self, context: Any, name: str) -> tuple[Hello, int]:
+        message = await context.read()
+        if message is grpc.aio.EOF:
+            raise EOFError
+        frame, *rest = decode_frames(message)
+        hello = frame.body
+        if frame.kind is not Kind.HELLO or not isinstance(hello, Hello) or rest:
+            raise ProtocolError(f"a stream begins with HELLO alone, not with {frame.kind.name}")
+        if hello.name != name:
+            raise IdentityRefused(
+                f"the certificate belongs to '{name}', and the hello says '{hello.name}'"
+            )
+        return hello, frame.seen
+
+    def _attach(self, link: _Link, stream: _Stream, hello: Hello, received: int) -> bytes:
+        """Make it the party's stream; gives the welcome."""
+        if link.stream is not None:
+            if link.stream.incarnation != stream.incarnation:
+                raise RunError(
+                    f"party '{link.name}' is connected already, by another process; stop that one, "
+                    "or wait until its connection is found dead"
+                )
+            if link.stream.task is not None:
+                link.stream.task.cancel()
+        link.stream = stream
+        post = link.post
+        if post is None:
+            welcome, seen = Opening(0, ""), 0
+        else:
+            welcome, seen = Opening(post.session, post.purpose), post.seen
+        if post is not None:
+            post.acknowledged = 0
+            if hello.session == post.session:
+                post.outbox.rewind(received)
+            elif post.incarnation in (None, stream.incarnation):
+                self._begin(stream, post)
+            else:
+                link.status.num_restarts += 1
+                post.lose()
+        stream.has_news.set()
+        link.status.num_connects += 1
+        link.status.is_connected = True
+        _LOG.info("party '%s' is connected", link.name)
+        with self._changed:
+            self._changed.notify_all()
+        return encode_frame(Kind.WELCOME, welcome, seen=seen)
+
+    def _detach(self, link: _Link) -> None:
+        link.stream = None
+        link.status.is_connected = False
+        _LOG.info("party '%s' is disconnected", link.name)
+
+    async def _refuse(
+        self, context: Any, link: _Link | None, stream: _Stream | None, error: ColonnadeError
+    ) -> None:
+        kind = type(error).__name__
+        _LOG.warning("%s refused: %s: %s", "a peer" if link is None else link.name, kind, error)
+        if link is not None:
+            link.status.num_refused += 1
+            link.status.last_error = f"{kind}: {error}"
+        notice = encode_frame(Kind.REFUSE, Notice(kind, str(error)))
+        if stream is not None and stream.writing is not None:
+            await stream.end(notice)
+        else:
+            with contextlib.suppress(Exception):
+                await context.write(notice)
+
+    async def _read(self, link: _Link, stream: _Stream) -> None:
+        while True:
+            message = await stream.context.read()
+            if message is grpc.aio.EOF:
+                return
+            link.status.wire_bytes_up += len(message)
+            for frame in decode_frames(message):
+                if frame.kind is Kind.REFUSE and isinstance(frame.body, Notice):
+                    raise ProtocolError(f"the party refused a message: {frame.body.message}")
+                if frame.kind is Kind.OPEN and isinstance(frame.body, Opening):
+                    stream.session = frame.body.session
+                elif link.post is not None and stream.session == link.post.session:
+                    link.post.take(frame)
+                # Anything else belongs to a session that is over.
+
+    async def _write(self, link: _Link, stream: _Stream) -> None:
+        try:
+            while True:
+                await stream.has_news.wait()
+                stream.has_news.clear()
+                while message := self._next_message(link, stream):
+                    link.status.wire_bytes_down += len(message)
+                    await stream.context.write(message)
+                if stream.is_ending:
+                    return
+        except Exception as error:
+            # A stream that can't be written to is of no use: end it, so that another takes over.
+            _LOG.info("writing to '%s' failed: %s", link.name, type(error).__name__)
+            if stream.task is not None:
+                stream.task.cancel()
+
+    def _next_message(self, link: _Link, stream: _Stream) -> bytes:
+        frames, stream.control = stream.control, []
+        # Where another stream has taken over, what is unsent is for that one.
+        post = link.post if link.stream is stream and not stream.is_ending else None
+        if post is not None and post.incarnation == stream.incarnation:
+            if post.seen > post.acknowledged:
+                post.acknowledged = post.seen
+                frames.append(encode_frame(Kind.ACKNOWLEDGE, seen=post.seen))
+            frames += post.outbox.take(self.links.message_bytes // 2)
+        return frames[0] if len(frames) == 1 else b"".join(frames)

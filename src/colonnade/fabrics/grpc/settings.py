@@ -1,0 +1,61 @@
+"""How a link behaves: sizes, keep-alive, patience with a peer, and how often to dial again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from colonnade.core.errors import ConfigError
+
+__all__ = ["LinkSpec"]
+
+_MEGABYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkSpec:
+    """Sizes in bytes, times in seconds; both sides have their own.
+
+    A message larger than ``message_bytes`` is refused by either side. ``outbox_bytes`` may wait
+    unacknowledged; then whoever sends more waits. A peer that answers no ping for ``keepalive``
+    and ``keepalive_timeout`` together counts as gone. After a cut a party dials again at once,
+    then after ``backoff`` seconds, twice as long each time up to ``backoff_most``, each time
+    shortened at random by up to half.
+    """
+
+    message_bytes: int = 64 * _MEGABYTE
+    outbox_bytes: int = 128 * _MEGABYTE
+    keepalive: float = 10.0
+    keepalive_timeout: float = 10.0
+    hello_timeout: float = 10.0
+    backoff: float = 0.1
+    backoff_most: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("keepalive", "keepalive_timeout", "hello_timeout", "backoff", "backoff_most"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name}: must be above 0, got {getattr(self, name)}")
+        if self.message_bytes < 4096:
+            raise ConfigError(f"message_bytes: at least 4096, got {self.message_bytes}")
+        if self.outbox_bytes < self.message_bytes:
+            raise ConfigError(
+                f"outbox_bytes: at least message_bytes ({self.message_bytes}), got "
+                f"{self.outbox_bytes}"
+            )
+
+    def options(self) -> list[tuple[str, int]]:
+        """The same for gRPC."""
+        return [
+            ("grpc.max_send_message_length", self.message_bytes),
+            ("grpc.max_receive_message_length", self.message_bytes),
+            ("grpc.keepalive_time_ms", int(self.keepalive * 1000)),
+            ("grpc.keepalive_timeout_ms", int(self.keepalive_timeout * 1000)),
+            # Without this an unanswered ping is waited for a whole minute.
+            ("grpc.http2.ping_timeout_ms", int(self.keepalive_timeout * 1000)),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.http2.max_ping_strikes", 0),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),
+            # Large messages need large windows from the first byte on.
+            ("grpc.http2.lookahead_bytes", 8 * _MEGABYTE),
+            ("grpc.http2.max_frame_size", _MEGABYTE),
+        ]

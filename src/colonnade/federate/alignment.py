@@ -1,0 +1,157 @@
+"""The label holder's side of an alignment over the network, and what it knows of the samples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from colonnade.align.counting import MemoryCount
+from colonnade.align.files import PartyAlignment
+from colonnade.align.ids import PreparedIds
+from colonnade.align.lists import PointLists
+from colonnade.align.matching import match
+from colonnade.align.participant import AlignParty
+from colonnade.align.places import DirectoryPlace
+from colonnade.align.record import save_record
+from colonnade.align.terms import AlignSpec
+from colonnade.core.config import dump
+from colonnade.core.errors import ConfigError, DataError
+from colonnade.core.parties import Parties
+from colonnade.data.blocks import Block, make_block, require_columns
+from colonnade.fabrics.grpc.fabric import GrpcFabric, Session
+from colonnade.fabrics.grpc.hub import Hub
+from colonnade.federate.agent import ALIGN
+from colonnade.run.aligned import key_columns, load_alignment, read_keyed_table, rows_of_samples
+from colonnade.run.arrangement import Rows, Table
+from colonnade.run.spec import RunSpec
+from colonnade.run.storage import party_directory
+
+__all__ = ["HolderTable", "Samples", "align_over", "known_samples", "read_holder_table"]
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HolderTable:
+    """The label holder's own table: ids, labels, and a block of columns if it takes part."""
+
+    name: str
+    terms: AlignSpec
+    ids: PreparedIds
+    labels: np.ndarray[Any, Any]
+    label_name: str
+    block: Block | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """The labelled samples of an alignment: numbers, own rows, and who of the parties has which."""
+
+    digest: str
+    numbers: Rows
+    rows: Rows
+    table: Table
+
+
+def read_holder_table(spec: RunSpec, name: str) -> HolderTable:
+    """Read the label holder's table; its columns are a block if ``party.NAME`` stands for it."""
+    if spec.align is None:
+        raise ConfigError("align: missing; a federation aligns privately, add a table [align]")
+    holder, own = spec.label_holder, spec.party.get(name)
+    file = holder.file or (own.file if own else None)
+    id_column = holder.id or (own.id if own else None)
+    if own is not None and own.file is not None and holder.file not in (None, own.file):
+        raise ConfigError(
+            f"label_holder.file: over a network the labels stand in the same table as the block "
+            f"of '{name}'; leave one of the two files out"
+        )
+    if file is None or id_column is None or holder.label is None:
+        key = "file" if file is None else "id" if id_column is None else "label"
+        raise ConfigError(f"label_holder.{key}: missing; say where the labels are")
+    columns = key_columns(spec.align, name, id_column)
+    ids, table = read_keyed_table(file, columns, spec.align, f"ids of '{name}'")
+    require_columns(table, [holder.label], f"labels '{holder.label}' in {file.name}")
+    labels = table[holder.label].to_numpy()
+    block = None
+    if own is not None:
+        features: pd.DataFrame = table.drop(columns=[holder.label])
+        block = make_block(name, features, ids=ids.ids[:], columns=own.columns)
+        block = replace(block, origin=ids.rows)
+    return HolderTable(
+        name=name, terms=spec.align, ids=ids, labels=labels, label_name=holder.label, block=block
+    )
+
+
+def align_over(
+    hub: Hub,
+    spec: RunSpec,
+    holder: HolderTable,
+    parties: tuple[str, ...],
+    directory: Path,
+    *,
+    progress: Progress | None = None,
+) -> None:
+    """Match everybody's ids privately; every participant keeps its own alignment."""
+    place = DirectoryPlace(party_directory(directory, holder.name))
+    own = AlignParty(
+        name=holder.name, ids=holder.ids, spec=holder.terms, place=place, count=MemoryCount()
+    )
+    # A label holder with a block is a party at its own side.
+    takes_part = holder.block is not None
+    session = Session(
+        hub,
+        parties,
+        purpose=ALIGN,
+        at_side={holder.name: own} if takes_part else {},
+        patience=spec.patience,
+    )
+    fabric = GrpcFabric(session)
+    try:
+        everyone = Parties(fabric, spec.patience)
+        fabric.run(everyone.ask("agree", _terms(holder.terms), among=parties))
+        overlap = fabric.run(
+            match(
+                everyone,
+                spec=holder.terms,
+                own=None if takes_part else own,
+                label_holder=holder.name,
+                lists=PointLists(directory / "matching" / "lists"),
+                progress=progress,
+            )
+        )
+        save_record(overlap.record, directory / "matching" / "record.npz")
+    finally:
+        fabric.close()
+
+
+def _terms(terms: AlignSpec) -> str:
+    """What all agree on; what is each one's own stays at home."""
+    agreed = replace(terms, columns={}, counts=None)
+    return json.dumps(dump(agreed))
+
+
+def known_samples(holder: HolderTable, owners: tuple[str, ...], directory: Path) -> Samples:
+    """The labelled samples that a party of this run has, in the order of their numbers."""
+    path = DirectoryPlace(party_directory(directory, holder.name)).alignment_path
+    alignment: PartyAlignment = load_alignment(path, holder.ids)
+    absent = sorted(set(owners) - set(alignment.names))
+    if absent:
+        raise ConfigError(
+            f"data.alignment: {absent} had no part in the alignment between "
+            f"{list(alignment.names)}; align with all parties of this run"
+        )
+    rows = rows_of_samples(alignment, holder.ids)
+    columns = [alignment.names.index(name) for name in owners]
+    table = alignment.presence[:, columns]
+    numbers = np.flatnonzero((rows >= 0) & table.any(axis=1))
+    if not len(numbers):
+        raise DataError(f"no labelled sample of '{holder.name}' is at a party of this run")
+    return Samples(
+        digest=alignment.digest, numbers=numbers, rows=rows[numbers], table=table[numbers]
+    )

@@ -1,0 +1,312 @@
+"""One-time invitations: a file that the label holder hands to one party.
+
+It pins the federation's authority, so that the party can't enrol at anybody else, and carries a
+random token, so that nobody else can enrol in its place. The hub keeps the token's hash only.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import logging
+import re
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from colonnade.core.config import dump, parse
+from colonnade.core.errors import ColonnadeError, ConfigError, IdentityRefused
+from colonnade.federate.certificates import (
+    Reason,
+    Role,
+    certificate_pem,
+    check_name,
+    key_print,
+    load_certificate,
+    load_request,
+    serial_of,
+)
+from colonnade.federate.federation import Federation, split_address
+from colonnade.federate.register import Invited, Member, Register, Revocation
+from colonnade.files import write_atomically
+
+__all__ = [
+    "Invitation",
+    "enrol",
+    "invite",
+    "parse_duration",
+    "read_invitation",
+    "revoke",
+    "standing",
+]
+
+_LOG = logging.getLogger("colonnade.membership")
+_KIND = "colonnade invitation"
+# An invitation holds one certificate and a few lines.
+_MOST_BYTES = 16_384
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invitation:
+    """Content of an invitation's file; whoever has it can enrol as ``party``, once."""
+
+    kind: str = _KIND
+    version: int = 1
+    label_holder: str
+    party: str
+    address: str
+    enrolment: str
+    expires: str
+    token: str = field(repr=False)
+    authority: str
+
+    def __post_init__(self) -> None:
+        if self.kind != _KIND or self.version != 1:
+            raise ConfigError(f"kind: expected '{_KIND}' of version 1")
+        check_name(self.label_holder, "label_holder")
+        check_name(self.party, "party")
+        split_address(self.address, "address")
+        split_address(self.enrolment, "enrolment")
+        _moment(self.expires, "expires")
+        if not re.fullmatch(r"[A-Za-z0-9_-]{43}", self.token):
+            raise ConfigError("token: not a token of an invitation")
+
+    @property
+    def expiry(self) -> datetime.datetime:
+        """When it is over."""
+        return _moment(self.expires, "expires")
+
+
+def parse_duration(text: str, where: str) -> datetime.timedelta:
+    """``7d``, ``12h`` or ``30m``."""
+    found = re.fullmatch(r"([1-9][0-9]{0,3})([mhd])", text)
+    if found is None:
+        raise ConfigError(f"{where}: expected a duration such as 7d, 12h or 30m, got '{text}'")
+    return datetime.timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def invite(
+    federation: Federation,
+    party: str,
+    out: Path,
+    *,
+    valid: datetime.timedelta = datetime.timedelta(days=7),
+    replace_member: bool = False,
+) -> Invitation:
+    """Write an invitation for a party; an earlier one that is still open is withdrawn."""
+    check_name(party, "party")
+    settings = federation.settings
+    if party == settings.name:
+        raise ConfigError(f"party: '{party}' is the label holder; it belongs already")
+    if out.exists():
+        raise ConfigError(f"{out}: exists; name another file with --out")
+    moment = federation.now()
+    invitation = Invitation(
+        label_holder=settings.name,
+        party=party,
+        address=settings.address,
+        enrolment=settings.enrolment,
+        expires=_written(moment + valid),
+        token=secrets.token_urlsafe(32),
+        authority=federation.authority_certificate.decode(),
+    )
+    content = json.dumps(dump(invitation), indent=2) + "\n"
+    is_written = False
+    try:
+        with federation.register.changing() as register:
+            if party in register.members and not replace_member:
+                raise ConfigError(
+                    f"party: '{party}' is a member already; --replace invites it anew, and its "
+                    "present identity is good until it has joined again"
+                )
+            _withdraw(register, party, moment)
+            register.invitations[hashed(invitation.token)] = Invited(
+                party=party, made=_written(moment), expires=invitation.expires
+            )
+            # Inside: if the file can't be written, nobody is invited.
+            write_atomically(out, content.encode(), owner_only=True)
+            is_written = True
+    except ColonnadeError:
+        # And if the register can't be, there is no file.
+        if is_written:
+            out.unlink(missing_ok=True)
+        raise
+    return invitation
+
+
+def read_invitation(path: Path) -> Invitation:
+    """Read an invitation's file, strictly."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ConfigError(f"{path}: too large for an invitation")
+        content = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: no such file; give the path of an invitation") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not an invitation: not text") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: can't be read: {error.strerror}") from error
+    try:
+        invitation = parse(Invitation, json.loads(content))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: not an invitation: not JSON") from error
+    except ConfigError as error:
+        raise ConfigError(f"{path}: not an invitation: {error}") from error
+    load_certificate(invitation.authority.encode(), f"{path}: authority")
+    return invitation
+
+
+def hashed(token: str) -> str:
+    """What the hub keeps of a token; a token is random, so a plain hash can't be guessed back."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def enrol(federation: Federation, token: str, request: bytes) -> bytes:
+    """Use an invitation: a certificate (PEM) for the key of the request.
+
+    An enrolment whose answer was lost may be repeated with the same key, and gets the same answer.
+    """
+    key = load_request(request)
+    own_print, moment = key_print(key), federation.now()
+    with federation.register.changing() as register:
+        invited = register.invitations.get(hashed(token))
+        if invited is None:
+            raise _refused(
+                Reason.UNKNOWN_INVITATION,
+                "this federation has not made this invitation; ask the label holder for one",
+            )
+        if invited.used is not None:
+            answered = _earlier_answer(register, invited, own_print)
+            if answered is not None:
+                return answered
+            raise _refused(
+                Reason.USED_INVITATION,
+                f"this invitation of '{invited.party}' was used on {_shown(invited.used)}; if "
+                "that was not you, tell the label holder at once, who can revoke it",
+            )
+        if invited.withdrawn is not None:
+            raise _refused(
+                Reason.WITHDRAWN_INVITATION,
+                f"this invitation of '{invited.party}' was withdrawn on "
+                f"{_shown(invited.withdrawn)}; ask the label holder for a new one",
+            )
+        if moment > _moment(invited.expires, "expires"):
+            raise _refused(
+                Reason.EXPIRED_INVITATION,
+                f"this invitation of '{invited.party}' expired on {_shown(invited.expires)}; ask "
+                "the label holder for a new one",
+            )
+        certificate = federation.authority().issue(
+            invited.party,
+            key,
+            role=Role.PARTY,
+            moment=moment,
+            days=federation.settings.certificate_days,
+        )
+        pem = certificate_pem(certificate)
+        register.members[invited.party] = Member(
+            enrolled=_written(moment),
+            serial=serial_of(certificate),
+            expires=_written(certificate.not_valid_after_utc),
+        )
+        register.invitations[hashed(token)] = Invited(
+            party=invited.party,
+            made=invited.made,
+            expires=invited.expires,
+            used=_written(moment),
+            key=own_print,
+            certificate=pem.decode(),
+        )
+    fields = {"party": invited.party, "serial": serial_of(certificate)}
+    _LOG.info("a party enrolled", extra={"fields": fields})
+    return pem
+
+
+def revoke(federation: Federation, party: str) -> tuple[int, int]:
+    """Accept a party no more; returns how many certificates and open invitations that ended."""
+    moment = federation.now()
+    with federation.register.changing() as register:
+        member = register.members.pop(party, None)
+        num_withdrawn = _withdraw(register, party, moment)
+        if member is None and not num_withdrawn:
+            known = ", ".join(sorted(register.members)) or "nobody"
+            raise ConfigError(
+                f"party: '{party}' is no member and has no open invitation (members: {known})"
+            )
+        serials = [] if member is None else [member.serial, member.successor]
+        ended = [serial for serial in serials if serial is not None]
+        for serial in ended:
+            register.revoked[serial] = Revocation(party=party, revoked=_written(moment))
+    return len(ended), num_withdrawn
+
+
+def standing(federation: Federation) -> list[dict[str, str | None]]:
+    """Who is what: members, open invitations, and who was revoked and is not back."""
+    register, moment = federation.register.read(), federation.now()
+    rows: list[dict[str, str | None]] = [_row(federation.settings.name, "label holder", None, None)]
+    for name, member in sorted(register.members.items()):
+        is_over = _moment(member.expires, "expires") < moment
+        what = "expired member" if is_over else "member"
+        rows.append(_row(name, what, member.enrolled, member.expires))
+    for item in register.invitations.values():
+        if _is_open(item) and _moment(item.expires, "expires") >= moment:
+            rows.append(_row(item.party, "invited", item.made, item.expires))
+    gone = {item.party: item.revoked for item in register.revoked.values()}
+    for name, revoked in sorted(gone.items()):
+        if name not in register.members:
+            rows.append(_row(name, "revoked", revoked, None))
+    return rows
+
+
+def _row(party: str, what: str, since: str | None, expires: str | None) -> dict[str, str | None]:
+    return {"party": party, "is": what, "since": since, "expires": expires}
+
+
+def _is_open(invited: Invited) -> bool:
+    return invited.used is None and invited.withdrawn is None
+
+
+def _earlier_answer(register: Register, invited: Invited, own_print: str) -> bytes | None:
+    member = register.members.get(invited.party)
+    if invited.certificate is None or invited.key != own_print or member is None:
+        return None
+    certificate = load_certificate(invited.certificate.encode(), "the register")
+    is_current = member.serial == serial_of(certificate)
+    return invited.certificate.encode() if is_current else None
+
+
+def _withdraw(register: Register, party: str, moment: datetime.datetime) -> int:
+    open_ones = [
+        (token, item)
+        for token, item in register.invitations.items()
+        if item.party == party and _is_open(item)
+    ]
+    for token, item in open_ones:
+        register.invitations[token] = Invited(
+            party=party, made=item.made, expires=item.expires, withdrawn=_written(moment)
+        )
+    return sum(_moment(item.expires, "expires") >= moment for _, item in open_ones)
+
+
+def _moment(text: str, where: str) -> datetime.datetime:
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(f"{where}: expected a time, got '{text[:40]}'") from error
+    if moment.tzinfo is None:
+        raise ConfigError(f"{where}: '{text[:40]}' has no time zone")
+    return moment
+
+
+def _written(moment: datetime.datetime) -> str:
+    return moment.astimezone(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _shown(text: str) -> str:
+    return f"{_moment(text, 'time'):%Y-%m-%d %H:%M} UTC"
+
+
+def _refused(reason: Reason, message: str) -> IdentityRefused:
+    return IdentityRefused(message, reason=reason)

@@ -1,0 +1,291 @@
+"""Organisations for tests: tables, a federation's directory, agents and hubs as real processes.
+
+Run as a script it is one of those processes: ``party HOME`` or ``hub FEDERATION CONFIG RUN``, with
+``die=N`` it kills itself at the N-th moment at which something crosses its end of a link.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from colonnade.core.respondent import Respondent
+from colonnade.fabrics.grpc.fabric import Session
+from colonnade.federate.agent import run_agent
+from colonnade.federate.federation import Federation, FederationSettings
+from colonnade.federate.home import PartySettings, make_home, write_party
+from colonnade.federate.hub import train_over
+from colonnade.federate.identities import save_identity
+from colonnade.federate.logs import log_to
+from colonnade.federate.opening import open_hub
+from colonnade.run.engine import train
+from colonnade.run.spec import read_spec
+from colonnade.run.storage import party_directory, read_json, read_state
+from networks import QUICK
+
+TESTS = Path(__file__).parents[1]
+HOLDER = "bank"
+PARTIES = ("shop", "telco")
+NUM_SAMPLES = 60
+
+CONFIG = """
+seed = 3
+threads = 1
+method = "{method}"
+
+[data]
+incomplete = "drop"
+batch_size = 8
+{alignment}
+
+[align]
+salt = "0123456789abcdef-of-tests"
+
+[label_holder]
+name = "bank"
+label = "defaulted"
+fusion = {{ kind = "mlp", hidden = [5], dropout = 0.2 }}
+
+[defaults]
+encoder = {{ kind = "mlp", hidden = [6], embedding = 4, dropout = 0.3 }}
+optimizer = {{ name = "adam", lr = 0.02 }}
+
+[party.bank]
+file = "bank.csv"
+id = "id"
+
+[party.shop]
+{shop}
+optimizer = {{ name = "sgd", lr = 0.1, options = {{ momentum = 0.9 }} }}
+
+[party.telco]
+{telco}
+
+[stop]
+exchanges = {exchanges}
+evaluate_every = 5
+
+[record]
+log_every = 1
+checkpoint_every = 3
+
+[patience]
+{patience}
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Organisations:
+    """A bank with labels, a shop and a telco, each with its own directory."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        exchanges: int = 12,
+        method: str = "splitnn",
+        patience: str = "",
+        hub_address: str | None = None,
+    ) -> None:
+        self.root = root
+        self.port = free_port()
+        self.federation = root / "federation"
+        self.run = root / "run"
+        self._settings = {"exchanges": exchanges, "method": method, "patience": patience}
+        self._processes: list[subprocess.Popen[bytes]] = []
+        root.mkdir(parents=True, exist_ok=True)
+        self._write_tables()
+        address = f"127.0.0.1:{self.port}"
+        settings = FederationSettings(
+            name=HOLDER, address=address, enrolment=f"127.0.0.1:{free_port()}"
+        )
+        made = Federation.create(self.federation, settings)
+        from membership import make_member
+
+        for name in PARTIES:
+            make_home(self.home(name))
+            save_identity(self.home(name), make_member(made, name))
+            write_party(
+                self.home(name),
+                PartySettings(
+                    name=name,
+                    label_holder=HOLDER,
+                    hub=hub_address or address,
+                    data=root / f"{name}.csv",
+                    id="id",
+                ),
+            )
+        self.config = self._write_config("network.toml", alignment="", shop="", telco="")
+
+    def home(self, name: str) -> Path:
+        return self.root / "homes" / name
+
+    def _write_tables(self) -> None:
+        draw = np.random.default_rng(5)
+        ids = [f"c{number:03d}" for number in range(NUM_SAMPLES)]
+        numbers = {name: draw.normal(size=(NUM_SAMPLES, 3)) for name in (HOLDER, *PARTIES)}
+        risk = sum(item[:, 0] for item in numbers.values()) + draw.normal(size=NUM_SAMPLES)
+        for name, values in numbers.items():
+            table = pd.DataFrame(values, columns=[f"{name}_{at}" for at in range(3)])
+            table.insert(0, "id", ids)
+            if name == HOLDER:
+                table["defaulted"] = np.where(risk > 0, "yes", "no")
+            # Everybody lacks a few, and has the others in an order of its own.
+            order = draw.permutation(NUM_SAMPLES)[: NUM_SAMPLES - 4]
+            table.iloc[order].to_csv(self.root / f"{name}.csv", index=False)
+
+    def _write_config(self, file: str, **changes: str) -> Path:
+        path = self.root / file
+        path.write_text(CONFIG.format(**self._settings | changes))
+        return path
+
+    # Processes
+
+    def start_party(self, name: str, *, die: int | None = None) -> subprocess.Popen[bytes]:
+        return self._start(f"{name}.log", "party", self.home(name), die=die)
+
+    def start_hub(self, *, die: int | None = None) -> subprocess.Popen[bytes]:
+        return self._start("hub.log", "hub", self.federation, self.config, self.run, die=die)
+
+    def _start(self, log: str, *arguments: Any, die: int | None) -> subprocess.Popen[bytes]:
+        command = [sys.executable, __file__, *map(str, arguments)]
+        if die is not None:
+            command.append(f"die={die}")
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),
+            "OMP_NUM_THREADS": "1",
+        }
+        with (self.root / log).open("ab") as file:
+            process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
+        self._processes.append(process)
+        return process
+
+    def logs(self) -> str:
+        return "\n".join(
+            f"--- {path.name}\n{path.read_text()[-3000:]}" for path in self.root.glob("*.log")
+        )
+
+    def close(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+    # What came of it
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Everybody's weights as their own checkpoints have them at the end of the run."""
+        tag = read_json(self.run / "checkpoint.json")["tag"]
+        name = (self.run / "run_name").read_text()
+        places = {party: self.home(party) / "runs" / name for party in PARTIES}
+        return _weights(self.run, tag, places)
+
+    def in_process(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """The same run in one process, on the very same alignment: weights and summary."""
+        together = self.root / "together"
+        source = party_directory(self.run / "alignment", HOLDER)
+        shutil.copytree(source, party_directory(together, HOLDER), dirs_exist_ok=True)
+        for name in PARTIES:
+            shutil.copytree(
+                self.home(name) / "alignment", party_directory(together, name), dirs_exist_ok=True
+            )
+        files = {name: f'file = "{name}.csv"\nid = "id"' for name in PARTIES}
+        config = self._write_config("local.toml", alignment='alignment = "together"', **files)
+        local = self.root / "local"
+        summary = train(read_spec(config), directory=local).summary
+        tag = read_json(local / "checkpoint.json")["tag"]
+        places = {party: party_directory(local, party) for party in PARTIES}
+        return _weights(local, tag, places), summary
+
+
+def _weights(run: Path, tag: str, places: Mapping[str, Path]) -> dict[str, torch.Tensor]:
+    found = {}
+    own = {**places, HOLDER: party_directory(run, HOLDER)}
+    for name, place in own.items():
+        state = read_state(place / f"{tag}.safetensors")
+        found |= {f"{name}.{key}": item for key, item in state["model"].items()}
+    holder = read_state(run / "label_holder" / f"{tag}.safetensors")["federation"]["holder"]
+    return found | {f"fusion.{key}": item for key, item in holder["fusion"].items()}
+
+
+# One of the processes
+
+
+class _Moments:
+    """Counts, and kills this process at the chosen moment."""
+
+    def __init__(self, die: int | None) -> None:
+        self._left = die
+
+    def pass_by(self) -> None:
+        if self._left is not None:
+            self._left -= 1
+            if self._left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def around_execution(self) -> None:
+        """A moment before and after every call that a party executes."""
+        execute = Respondent.execute
+
+        def counted(respondent: Respondent, call: Any) -> Any:
+            self.pass_by()
+            reply = execute(respondent, call)
+            self.pass_by()
+            return reply
+
+        Respondent.execute = counted  # type: ignore[method-assign]
+
+    def around_links(self) -> None:
+        """A moment before every call that the hub sends and after everything that arrives."""
+        send, pull = Session.send, Session.pull
+
+        def counted_send(session: Session, *arguments: Any) -> bool:
+            self.pass_by()
+            return send(session, *arguments)
+
+        def counted_pull(session: Session, timeout: float | None) -> bool:
+            came = pull(session, timeout)
+            self.pass_by()
+            return came
+
+        Session.send = counted_send  # type: ignore[method-assign, assignment]
+        Session.pull = counted_pull  # type: ignore[method-assign]
+
+
+def main(role: str, *arguments: str) -> None:
+    """Be a party or the hub."""
+    torch.set_num_threads(1)
+    places = [Path(item) for item in arguments if not item.startswith("die=")]
+    die = [int(item[4:]) for item in arguments if item.startswith("die=")]
+    moments = _Moments(die[0] if die else None)
+    log_to()
+    if role == "party":
+        moments.around_execution()
+        run_agent(places[0], links=QUICK)
+        return
+    federation, config, run = places
+    moments.around_links()
+    resume = (run / "config.json").exists()
+    with open_hub(federation, links=QUICK, enrols=False) as hub:
+        train_over(hub, read_spec(config), HOLDER, run, resume=resume)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
