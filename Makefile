@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install demo test lint docs clean
+.PHONY: install demo test faults lint docs clean
 
 # Installed once; again only when pyproject.toml changed.
 install: $(VENV)/.installed
@@ -29,6 +29,10 @@ lint: $(VENV)/.installed-dev
 
 test: lint
 	$(BIN)/python -m pytest
+
+# Kills, cuts and noise in a row, seeded; writes what happened to docs/faults.json.
+faults: $(VENV)/.installed-dev
+	PYTHONPATH=tests $(BIN)/python tests/fault/campaign.py --out docs/faults.json
 
 $(VENV)/.installed-docs: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

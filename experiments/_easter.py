@@ -47,7 +47,7 @@ class Setting:
     num_train: int | None = None
 
 
-MNIST = Setting(dataset="mnist", epochs=3)
+MNIST = Setting(dataset="mnist", epochs=6)
 FMNIST = Setting(dataset="fashion_mnist", epochs=8)
 
 
@@ -65,7 +65,9 @@ def quarters(dataset: str, num_train: int | None, num_test: int | None = None) -
         ]
     )
     labels = replace(whole.labels, ids=whole.labels.ids[kept], values=whole.labels.values[kept])
-    return replace(whole, labels=labels)
+    assert all((block.ids == whole.labels.ids).all() for block in whole.blocks.values())
+    blocks = {name: block.take(kept) for name, block in whole.blocks.items()}
+    return replace(whole, blocks=blocks, labels=labels)
 
 
 def drawn_networks(networks: Sequence[str], seed: int) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).parent))
 from _easter import RESNETS, Setting
 from _easter_table2 import NOTE, jobs
 
-MNIST = Setting(dataset="mnist", epochs=3, num_train=5000)
+MNIST = Setting(dataset="mnist", epochs=6, num_train=5000)
 PAPER = {
     ("MNIST", "Local"): (95.06, 94.72, 93.24),
     ("MNIST", "SplitVFL"): (97.01, 94.82, 95.29),

@@ -1,17 +1,22 @@
 """Organisations for tests: tables, a federation's directory, agents and hubs as real processes.
 
-Run as a script it is one of those processes: ``party HOME`` or ``hub FEDERATION CONFIG RUN``, with
-``die=N`` it kills itself at the N-th moment at which something crosses its end of a link.
+Run as a script it imports everything once and then forks a process for every job that comes as a
+line of JSON: ``party HOME`` or ``hub FEDERATION CONFIG RUN``. With ``die=N`` (``hang=N``) that
+process kills (stops) itself at the N-th moment at which something crosses its end of a link.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +37,8 @@ from colonnade.federate.opening import open_hub
 from colonnade.run.engine import train
 from colonnade.run.spec import read_spec
 from colonnade.run.storage import party_directory, read_json, read_state
+from fault.proxy import Proxy
+from membership import make_member
 from networks import QUICK
 
 TESTS = Path(__file__).parents[1]
@@ -55,7 +62,7 @@ salt = "0123456789abcdef-of-tests"
 [label_holder]
 name = "bank"
 label = "defaulted"
-fusion = {{ kind = "mlp", hidden = [5], dropout = 0.2 }}
+fusion = {{ kind = "mlp", combine = "{combine}", hidden = [5], dropout = 0.2 }}
 
 [defaults]
 encoder = {{ kind = "mlp", hidden = [6], embedding = 4, dropout = 0.3 }}
@@ -92,24 +99,96 @@ def free_port() -> int:
         return port
 
 
+class Process:
+    """A process that the nursery forked."""
+
+    def __init__(self, nursery: Nursery, pid: int) -> None:
+        self.pid = pid
+        self._nursery = nursery
+        self._code: int | None = None
+
+    def wait(self, timeout: float) -> int | None:
+        """Its exit code, negative for a signal; None if it still runs after that time."""
+        if self._code is None:
+            self._code = self._nursery.request({"wait": self.pid, "timeout": timeout})["code"]
+        return self._code
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._code is None:
+            os.kill(self.pid, number)
+
+    def wait_until_stopped(self, seconds: float) -> None:
+        """Wait until the process stands still."""
+        pause = threading.Event()
+        for _ in range(int(seconds * 100)):
+            if Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T":
+                return
+            pause.wait(0.01)
+        raise AssertionError(f"process {self.pid} did not stop")
+
+    def kill(self) -> None:
+        if self.wait(0) is None:
+            self.signal(signal.SIGKILL)
+            self.wait(30)
+
+
+class Nursery:
+    """A process that has imported everything, and forks."""
+
+    def __init__(self) -> None:
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),
+            "OMP_NUM_THREADS": "1",
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, __file__],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def request(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def start(self, words: list[str], log: Path) -> Process:
+        return Process(self, self.request({"start": words, "log": str(log)})["pid"])
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)
+
+
 class Organisations:
     """A bank with labels, a shop and a telco, each with its own directory."""
 
     def __init__(
         self,
         root: Path,
+        nursery: Nursery,
         *,
         exchanges: int = 12,
         method: str = "splitnn",
         patience: str = "",
-        hub_address: str | None = None,
+        combine: str = "concat",
+        proxied: bool = False,
     ) -> None:
         self.root = root
         self.port = free_port()
         self.federation = root / "federation"
         self.run = root / "run"
-        self._settings = {"exchanges": exchanges, "method": method, "patience": patience}
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._settings = {
+            "exchanges": exchanges,
+            "method": method,
+            "patience": patience,
+            "combine": combine,
+        }
+        self._nursery = nursery
+        self._processes: list[Process] = []
         root.mkdir(parents=True, exist_ok=True)
         self._write_tables()
         address = f"127.0.0.1:{self.port}"
@@ -117,8 +196,7 @@ class Organisations:
             name=HOLDER, address=address, enrolment=f"127.0.0.1:{free_port()}"
         )
         made = Federation.create(self.federation, settings)
-        from membership import make_member
-
+        self.proxies = {name: Proxy(self.port) for name in PARTIES} if proxied else {}
         for name in PARTIES:
             make_home(self.home(name))
             save_identity(self.home(name), make_member(made, name))
@@ -127,7 +205,7 @@ class Organisations:
                 PartySettings(
                     name=name,
                     label_holder=HOLDER,
-                    hub=hub_address or address,
+                    hub=self.proxies[name].address if proxied else address,
                     data=root / f"{name}.csv",
                     id="id",
                 ),
@@ -158,22 +236,19 @@ class Organisations:
 
     # Processes
 
-    def start_party(self, name: str, *, die: int | None = None) -> subprocess.Popen[bytes]:
-        return self._start(f"{name}.log", "party", self.home(name), die=die)
+    def start_party(self, name: str, *, die: int | None = None, hang: int | None = None) -> Process:
+        return self._start(f"{name}.log", "party", self.home(name), die=die, hang=hang)
 
-    def start_hub(self, *, die: int | None = None) -> subprocess.Popen[bytes]:
+    def start_hub(self, *, die: int | None = None) -> Process:
         return self._start("hub.log", "hub", self.federation, self.config, self.run, die=die)
 
-    def _start(self, log: str, *arguments: Any, die: int | None) -> subprocess.Popen[bytes]:
-        command = [sys.executable, __file__, *map(str, arguments)]
-        if die is not None:
-            command.append(f"die={die}")
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),
-            "OMP_NUM_THREADS": "1",
-        }
-        with (self.root / log).open("ab") as file:
-            process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
+    def _start(
+        self, log: str, *arguments: Any, die: int | None, hang: int | None = None
+    ) -> Process:
+        words = [*map(str, arguments)]
+        words += [] if die is None else [f"die={die}"]
+        words += [] if hang is None else [f"hang={hang}"]
+        process = self._nursery.start(words, self.root / log)
         self._processes.append(process)
         return process
 
@@ -184,9 +259,9 @@ class Organisations:
 
     def close(self) -> None:
         for process in self._processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+            process.kill()
+        for proxy in self.proxies.values():
+            proxy.close()
 
     # What came of it
 
@@ -229,16 +304,18 @@ def _weights(run: Path, tag: str, places: Mapping[str, Path]) -> dict[str, torch
 
 
 class _Moments:
-    """Counts, and kills this process at the chosen moment."""
+    """Counts, and kills or stops this process at the chosen moment."""
 
-    def __init__(self, die: int | None) -> None:
-        self._left = die
+    def __init__(self, **at: int) -> None:
+        self._num_passed = 0
+        self._die, self._hang = at.get("die"), at.get("hang")
 
     def pass_by(self) -> None:
-        if self._left is not None:
-            self._left -= 1
-            if self._left <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+        self._num_passed += 1
+        if self._num_passed == self._die:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._num_passed == self._hang:
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     def around_execution(self) -> None:
         """A moment before and after every call that a party executes."""
@@ -269,12 +346,12 @@ class _Moments:
         Session.pull = counted_pull  # type: ignore[method-assign]
 
 
-def main(role: str, *arguments: str) -> None:
+def be(role: str, *arguments: str) -> None:
     """Be a party or the hub."""
     torch.set_num_threads(1)
-    places = [Path(item) for item in arguments if not item.startswith("die=")]
-    die = [int(item[4:]) for item in arguments if item.startswith("die=")]
-    moments = _Moments(die[0] if die else None)
+    places = [Path(item) for item in arguments if "=" not in item]
+    chosen = [item.split("=") for item in arguments if "=" in item]
+    moments = _Moments(**{key: int(number) for key, number in chosen})
     log_to()
     if role == "party":
         moments.around_execution()
@@ -287,5 +364,45 @@ def main(role: str, *arguments: str) -> None:
         train_over(hub, read_spec(config), HOLDER, run, resume=resume)
 
 
+def _forked(words: list[str], log: str) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        with Path(log).open("ab") as file, Path(os.devnull).open("rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        be(*words)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _waited(pid: int, timeout: float) -> int | None:
+    handle = os.pidfd_open(pid)
+    try:
+        ended, _, _ = select.select([handle], [], [], timeout)
+    finally:
+        os.close(handle)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if ended else None
+
+
+def serve_jobs() -> None:
+    """Fork and wait as told, line by line."""
+    for line in sys.stdin:
+        job = json.loads(line)
+        if "start" in job:
+            answer: dict[str, Any] = {"pid": _forked(job["start"], job["log"])}
+        else:
+            answer = {"code": _waited(job["wait"], job["timeout"])}
+        print(json.dumps(answer), flush=True)  # noqa: T201
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve_jobs()

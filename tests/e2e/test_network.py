@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from colonnade.run.storage import read_json
-from e2e.organisations import Organisations
+from e2e.organisations import Nursery, Organisations, Process
 from federations import assert_bitwise_equal
 
 SECONDS = 120
+KILLED = -signal.SIGKILL
 
 
-@pytest.fixture
-def organisations(tmp_path: Path) -> Iterator[Organisations]:
-    made = Organisations(tmp_path)
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
     yield made
     made.close()
 
 
-def finish(organisations: Organisations, hub) -> None:
+@pytest.fixture
+def make(tmp_path: Path, nursery: Nursery) -> Iterator[Any]:
+    opened = []
+
+    def made(**settings: Any) -> Organisations:
+        opened.append(Organisations(tmp_path, nursery, **settings))
+        return opened[-1]
+
+    yield made
+    for item in opened:
+        item.close()
+
+
+def finish(organisations: Organisations, hub: Process) -> None:
     assert hub.wait(SECONDS) == 0, organisations.logs()
 
 
-def test_separate_processes_give_the_bits_of_one(organisations: Organisations) -> None:
+def exchanges_of(run: Path) -> list[int]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line["exchange"] for line in lines if line["kind"] == "exchange"]
+
+
+def test_separate_processes_give_the_bits_of_one(make: Any) -> None:
+    organisations = make()
     for name in ("shop", "telco"):
         organisations.start_party(name)
     finish(organisations, organisations.start_hub())
@@ -39,19 +61,89 @@ def test_separate_processes_give_the_bits_of_one(organisations: Organisations) -
     assert remote["fabric"] == "grpc"
 
 
-def test_whoever_is_killed_the_bits_stay_the_same(organisations: Organisations) -> None:
+@pytest.mark.parametrize("method", ["fedbcd", "flex"])
+def test_methods_with_local_steps_do_too(make: Any, method: str) -> None:
+    organisations = make(method=method, exchanges=4)
+    for name in ("shop", "telco"):
+        organisations.start_party(name)
+    finish(organisations, organisations.start_hub())
+    local, _ = organisations.in_process()
+    # Flex-VFL's number of local steps follows the machine's clock; its weights differ by nature.
+    assert organisations.weights().keys() == local.keys()
+    if method == "fedbcd":
+        assert_bitwise_equal(organisations.weights(), local)
+
+
+def test_whoever_is_killed_the_bits_stay_the_same(make: Any) -> None:
     """A party dies in an exchange, then the hub, then the other party; each comes back."""
+    organisations = make()
     telco = organisations.start_party("telco", die=40)
     shop = organisations.start_party("shop", die=75)
     hub = organisations.start_hub(die=160)
-    assert telco.wait(SECONDS) == -signal.SIGKILL, organisations.logs()
+    assert telco.wait(SECONDS) == KILLED, organisations.logs()
     organisations.start_party("telco")
-    assert hub.wait(SECONDS) == -signal.SIGKILL, organisations.logs()
+    assert hub.wait(SECONDS) == KILLED, organisations.logs()
     hub = organisations.start_hub()
-    assert shop.wait(SECONDS) == -signal.SIGKILL, organisations.logs()
+    assert shop.wait(SECONDS) == KILLED, organisations.logs()
     organisations.start_party("shop")
     finish(organisations, hub)
 
     local, summary = organisations.in_process()
     assert_bitwise_equal(organisations.weights(), local)
     assert read_json(organisations.run / "summary.json")["quality"] == summary["quality"]
+    assert exchanges_of(organisations.run) == list(range(1, 13))
+
+
+def test_a_link_that_is_cut_again_and_again_changes_nothing(make: Any) -> None:
+    organisations = make(proxied=True)
+    for name, proxy in organisations.proxies.items():
+        proxy.cut_after(9_000, refusals=2)
+        organisations.start_party(name)
+    hub = organisations.start_hub()
+    for proxy in organisations.proxies.values():
+        assert proxy.was_cut.wait(SECONDS), organisations.logs()
+        proxy.cut_after(5_000, refusals=1)
+    finish(organisations, hub)
+    assert all(proxy.num_cuts >= 2 for proxy in organisations.proxies.values())
+    local, _ = organisations.in_process()
+    assert_bitwise_equal(organisations.weights(), local)
+
+
+class TestPartyThatHangs:
+    def hung(self, organisations: Organisations) -> tuple[Process, Process]:
+        """Both parties and the hub under way, and then the telco stands still."""
+        telco = organisations.start_party("telco", hang=60)
+        organisations.start_party("shop")
+        hub = organisations.start_hub()
+        telco.wait_until_stopped(SECONDS)
+        return hub, telco
+
+    def test_stop_ends_the_run_and_names_it(self, make: Any) -> None:
+        organisations = make(patience="timeout = 2000")
+        hub, telco = self.hung(organisations)
+        assert hub.wait(SECONDS) == 1, organisations.logs()
+        telco.signal(signal.SIGCONT)
+        log = (organisations.run / "run.log").read_text()
+        assert "NoAnswer: no answer from 'telco'" in log
+
+    def test_wait_goes_on_when_it_does(self, make: Any) -> None:
+        organisations = make()
+        hub, telco = self.hung(organisations)
+        assert hub.wait(1.0) is None
+        telco.signal(signal.SIGCONT)
+        finish(organisations, hub)
+        assert exchanges_of(organisations.run) == list(range(1, 13))
+        local, _ = organisations.in_process()
+        assert_bitwise_equal(organisations.weights(), local)
+
+    def test_continue_goes_on_without_it(self, make: Any) -> None:
+        organisations = make(combine="mean", patience='timeout = 1000\nthen = "continue"')
+        hub, telco = self.hung(organisations)
+        finish(organisations, hub)
+        telco.signal(signal.SIGCONT)
+        summary = read_json(organisations.run / "summary.json")
+        assert summary["exchanges"] == 12
+        assert set(summary["local_steps"]) == {"bank", "shop"}
+        assert (
+            "no checkpoint: no answer from 'telco'" in (organisations.run / "run.log").read_text()
+        )

@@ -609,6 +609,11 @@ def call(number: int, verb: str = "accumulate", *arguments: Any) -> bytes:
 
 
 class TestWhatAnAgentRefuses:
+    @pytest.fixture(autouse=True)
+    def _impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """This hub acknowledges nothing, which an agent that ends would wait for."""
+        monkeypatch.setattr("colonnade.fabrics.grpc.agent.LEAVE_SECONDS", 0.1)
+
     @pytest.mark.parametrize(
         ("messages", "complaint"),
         [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from colonnade.core.errors import ConfigError, Diverged, NoAnswer, ProtocolError
+from colonnade.core.errors import ConfigError, Diverged, MissingBlock, NoAnswer, ProtocolError
 from colonnade.core.federation import Federation, LoopState
 from colonnade.core.messages import Batch
 from colonnade.core.optimizers import OptimizerSpec
@@ -429,6 +429,19 @@ def test_prediction_that_is_no_number_is_named() -> None:
     with pytest.raises(Diverged, match="party 'shop' sent a prediction with values") as caught:
         train(federation, 1)
     assert caught.value.party == "shop"
+
+
+def test_exchange_without_any_prediction_says_so() -> None:
+    with pytest.raises(MissingBlock, match="exchange 0: nobody's prediction came"):
+        build(Easter()).holder.judge({}, Batch("train", 0))
+
+
+def test_loss_too_large_for_a_number_blames_nobody_who_sent_one() -> None:
+    federation = build(Easter(), kind="regression")
+    with torch.no_grad():
+        federation.fabric.parties["shop"].model["head"].output.bias.fill_(1e200)
+    with pytest.raises(Diverged, match=r"everything that came is finite; .* of the parties"):
+        train(federation, 1)
 
 
 def test_four_messages_each_step_and_what_is_in_them() -> None:

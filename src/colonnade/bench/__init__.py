@@ -12,11 +12,25 @@ import torch
 from colonnade.bench.align import bench_align
 from colonnade.bench.laser import bench_laser
 from colonnade.bench.memory import bench_memory
+from colonnade.bench.protect import bench_protect
 from colonnade.bench.simulate import bench_simulate
 from colonnade.bench.step import bench_step
+from colonnade.core.errors import ConfigError
 from colonnade.run.summary import revision
 
 __all__ = ["BENCHES", "run_bench"]
+
+
+def _network(fast: bool) -> list[dict[str, Any]]:
+    """Imported when asked for: it needs the extra that the others do without."""
+    try:
+        from colonnade.bench.network import bench_network
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"bench network: needs {error.name}; pip install 'colonnade[network]'"
+        ) from error
+    return bench_network(fast)
+
 
 BENCHES: Mapping[str, Callable[[bool], list[dict[str, Any]]]] = {
     "step": bench_step,
@@ -24,6 +38,8 @@ BENCHES: Mapping[str, Callable[[bool], list[dict[str, Any]]]] = {
     "simulate": bench_simulate,
     "align": bench_align,
     "laser": bench_laser,
+    "network": _network,
+    "protect": bench_protect,
 }
 
 

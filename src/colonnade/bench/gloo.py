@@ -87,8 +87,12 @@ class GlooHolder:
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
-        gradients: list[Tensor | None] = [leaf.grad for leaf in leaves.values()]
-        _wait([dist.isend(item, rank) for item, rank in zip(gradients, ranks, strict=True)])
+        _wait(
+            [
+                dist.isend(_gradient(leaf), rank)
+                for leaf, rank in zip(leaves.values(), ranks, strict=True)
+            ]
+        )
 
     def close(self) -> None:
         """Let the parties go."""
@@ -101,3 +105,8 @@ def _wait(pending: list[dist.Work | None]) -> None:
     for item in pending:
         assert item is not None
         item.wait()
+
+
+def _gradient(leaf: Tensor) -> Tensor:
+    assert leaf.grad is not None
+    return leaf.grad

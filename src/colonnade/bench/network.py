@@ -6,6 +6,7 @@ turns of some exchanges each, and a turn ends when every party is done.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import tempfile
 from multiprocessing.process import BaseProcess
@@ -22,6 +23,16 @@ from colonnade.fabrics.grpc.agent import Agent
 from colonnade.fabrics.grpc.fabric import GrpcFabric, Session
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.identity import Identity
+from colonnade.federate.authority import Authority
+from colonnade.federate.certificates import (
+    Role,
+    certificate_pem,
+    key_pem,
+    load_certificate,
+    name_of,
+    new_key,
+    now,
+)
 from colonnade.run.directory import local_parties
 
 __all__ = ["bench_network"]
@@ -41,10 +52,10 @@ def bench_network(fast: bool) -> list[dict[str, Any]]:
 
 def _row(case: str, shape: Shape, runs: int) -> dict[str, Any]:
     per_turn = _EXCHANGES_PER_TURN[case]
-    hub_identity, identities, admit = _identities(shape)
+    hub_identity, identities = _identities(shape)
     context = multiprocessing.get_context("spawn")
     processes: list[BaseProcess] = []
-    hub = Hub(identity=hub_identity, admit=admit)
+    hub = Hub(identity=hub_identity, admit=_admit)
     with tempfile.TemporaryDirectory() as directory:
         meeting = Path(directory) / "meeting"
         for rank, identity in enumerate(identities, start=1):
@@ -92,6 +103,8 @@ def _turn(federation: Federation, first: int, count: int) -> None:
 
 def _serve(shape: Shape, identity: Identity, port: int) -> None:
     torch.set_num_threads(1)
+    # The hub is closed before the parties are; that is no news.
+    logging.getLogger("colonnade").setLevel(logging.ERROR)
     party = local_parties(make_federation(shape))[identity.name]
     agent = Agent(
         identity=identity, address=f"127.0.0.1:{port}", respondent_for=lambda purpose: party
@@ -99,11 +112,27 @@ def _serve(shape: Shape, identity: Identity, port: int) -> None:
     agent.serve()
 
 
-def _identities(shape):
-    import sys
+def _identities(shape: Shape) -> tuple[Identity, list[Identity]]:
+    """The hub's and every party's, of an authority for this measurement alone."""
+    moment = now()
+    authority = Authority.create("bench", moment=moment)
 
-    sys.path.insert(0, "tests")
-    from authority import admit, authority
+    def identity(name: str, role: Role) -> Identity:
+        key = new_key()
+        hosts = ("127.0.0.1",) if role is Role.HUB else ()
+        certificate = authority.issue(
+            name, key.public_key(), role=role, moment=moment, days=1, hosts=hosts
+        )
+        return Identity(
+            name=name,
+            authority=authority.certificate,
+            certificate=certificate_pem(certificate),
+            key=key_pem(key),
+        )
 
-    names = [f"party_{n:02d}" for n in range(shape.num_parties)]
-    return authority().hub(), [authority().identity(n) for n in names], admit
+    names = [f"party_{number:02d}" for number in range(shape.num_parties)]
+    return identity("hub", Role.HUB), [identity(name, Role.PARTY) for name in names]
+
+
+def _admit(certificate: bytes) -> str:
+    return name_of(load_certificate(certificate, "the certificate that was shown"))

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from colonnade.cli import (
     aligning,
+    auditing,
     demo,
     federating,
     listing,
@@ -38,6 +39,7 @@ app.command("train")(training.train)
 app.command("evaluate")(training.evaluate)
 app.command("predict")(training.predict)
 app.command("report")(training.report)
+app.command("ledger")(auditing.ledger)
 app.command("methods")(listing.methods)
 app.command("datasets")(listing.datasets)
 app.command("align")(aligning.align)

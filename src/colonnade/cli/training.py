@@ -53,6 +53,9 @@ def train(
     if summary["stopped_by"] == "interrupted":
         _say(f"stopped after exchange {summary['exchanges']}; --resume goes on in {directory}")
         raise typer.Exit(130)
+    if summary["refusal"] is not None:
+        _say(summary["refusal"]["reason"])
+        _say(f"the weights are those after exchange {summary['exchanges']}")
     known = sum(summary["num_samples"].values())
     left_out = {name: count - known for name, count in summary["num_rows"].items() if count > known}
     if left_out:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from colonnade.core.batches import BatchPlan
 from colonnade.core.block_sets import rarity_of_sets, sample_sets, weighted_losses
-from colonnade.core.errors import Diverged
+from colonnade.core.errors import Diverged, MissingBlock
 from colonnade.core.fabric import Clock, RealClock
 from colonnade.core.local_optimizers import LocalOptimizer
 from colonnade.core.messages import Batch
@@ -191,6 +191,10 @@ class LabelHolder:
 
         ``last_loss`` is the mean of the losses.
         """
+        if not predictions:
+            raise MissingBlock(
+                f"exchange {self.exchange}: nobody's prediction came; raise patience.timeout"
+            )
         self.clock.begin()
         leaves = {name: item.detach().requires_grad_() for name, item in predictions.items()}
         targets = self.targets(batch)
@@ -266,7 +270,8 @@ class LabelHolder:
                 )
         return Diverged(
             f"exchange {self.exchange}: the loss is {self.last_loss} at label holder "
-            f"'{self.name}' though every answer is finite; lower the learning rates",
+            f"'{self.name}' though everything that came is finite; lower the learning rate of "
+            f"{'the fusion model' if what == 'an embedding' else 'the parties'}",
             exchange=self.exchange,
             party=self.name,
         )

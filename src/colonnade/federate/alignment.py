@@ -22,7 +22,7 @@ from colonnade.align.record import save_record
 from colonnade.align.terms import AlignSpec
 from colonnade.core.config import dump
 from colonnade.core.errors import ConfigError, DataError
-from colonnade.core.parties import Parties
+from colonnade.core.parties import Parties, Patience
 from colonnade.data.blocks import Block, make_block, require_columns
 from colonnade.fabrics.grpc.fabric import GrpcFabric, Session
 from colonnade.fabrics.grpc.hub import Hub
@@ -32,9 +32,19 @@ from colonnade.run.arrangement import Rows, Table
 from colonnade.run.spec import RunSpec
 from colonnade.run.storage import party_directory
 
-__all__ = ["HolderTable", "Samples", "align_over", "known_samples", "read_holder_table"]
+__all__ = [
+    "HolderTable",
+    "Samples",
+    "align_over",
+    "known_samples",
+    "preparing",
+    "read_holder_table",
+]
 
 Progress = Callable[[int, int], None]
+
+# Ten minutes.
+_PREPARING_TICKS = 600_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,11 +119,11 @@ def align_over(
         parties,
         purpose=ALIGN,
         at_side={holder.name: own} if takes_part else {},
-        patience=spec.patience,
+        patience=preparing(spec.patience),
     )
     fabric = GrpcFabric(session)
     try:
-        everyone = Parties(fabric, spec.patience)
+        everyone = Parties(fabric, preparing(spec.patience))
         fabric.run(everyone.ask("agree", _terms(holder.terms), among=parties))
         overlap = fabric.run(
             match(
@@ -128,6 +138,15 @@ def align_over(
         save_record(overlap.record, directory / "matching" / "record.npz")
     finally:
         fabric.close()
+
+
+def preparing(patience: Patience) -> Patience:
+    """Patience with what comes before the first exchange: tables are read, whole lists blinded.
+
+    Nobody can be left out of it, whatever the run's policy.
+    """
+    timeout = patience.timeout
+    return Patience(timeout=None if timeout is None else max(timeout, _PREPARING_TICKS))
 
 
 def _terms(terms: AlignSpec) -> str:

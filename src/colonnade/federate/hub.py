@@ -25,7 +25,7 @@ from colonnade.core.errors import (
     StorageError,
 )
 from colonnade.core.federation import Federation, LoopState
-from colonnade.core.parties import Parties, Patience
+from colonnade.core.parties import Parties
 from colonnade.core.party import Party
 from colonnade.core.task import Task, infer_kind
 from colonnade.fabrics import GrpcSpec
@@ -38,6 +38,7 @@ from colonnade.federate.alignment import (
     Samples,
     align_over,
     known_samples,
+    preparing,
     read_holder_table,
 )
 from colonnade.files import write_atomically
@@ -333,9 +334,8 @@ def _attempt(
 def _assemble(fabric: GrpcFabric, remote: RemoteRun) -> None:
     """Have every party make its half; nobody can be left out of that."""
     blueprint = remote.blueprint
-    patience = Patience(timeout=blueprint.spec.patience.timeout)
     aside = fabric.aside()
-    parties = Parties(aside, patience)
+    parties = Parties(aside, preparing(blueprint.spec.patience))
     samples, presence = remote.roll_call()
     for name in blueprint.elsewhere:
         parties.start(

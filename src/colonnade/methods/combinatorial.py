@@ -95,6 +95,8 @@ class Combinatorial(Method):
         private_labels=True,
     )
     party = CombinatorialParty
+    # A sample leaves once per set, by as many encoders: one encoder's noise would not cover it.
+    can_be_protected = False
 
     def predictor_sets(self, names: tuple[str, ...]) -> tuple[int, ...]:
         """Every nonempty set of parties."""

@@ -33,7 +33,9 @@ from colonnade.models import (
     SetFusions,
     is_deterministic,
 )
+from colonnade.protect import ProtectionSpec
 from colonnade.run.arrangement import Arrangement, Roll, Rows
+from colonnade.run.protecting import Guarding, MakeLedger
 from colonnade.run.silo import (
     fit_preparation,
     make_encoder,
@@ -153,13 +155,19 @@ class Blueprint:
         data: TrainingData = NO_DATA,
         *,
         make_vault: MakeVault | None = None,
+        make_ledger: MakeLedger | None = None,
     ) -> Federation:
         """Make parties, label holder and fabric, with fresh weights from the seed."""
         spec = self.spec
+        guarding = self._guarding(make_ledger)
         plans = make_plans(spec, data.roll)
         holder = self.build_holder(data, plans)
-        parties = {}
+        encoders = {}
         for name in self.participants:
+            encoders[name] = self._encoder(name)
+        guards = guarding.guards(encoders)
+        parties = {}
+        for name, encoder in encoders.items():
             parts = {}
             if plans:
                 features, rows = data.features[name], data.rows[name]
@@ -167,16 +175,34 @@ class Blueprint:
             parties[name] = make_party(
                 spec,
                 name,
-                self._encoder(name),
+                encoder,
                 parts,
                 num_outputs=self.task.num_outputs,
                 replica=self._replica(holder) if spec.method.shares_labels else None,
                 vault=make_vault(name) if make_vault else None,
+                guard=guards[name],
             )
         local = frozenset({self.label_holder} & set(parties))
         fabric = _with_traces(spec.fabric).build(parties, local=local, seed=spec.seed)
         holder.clock = fabric.clock
-        return Federation(spec.method, holder, fabric, spec.patience)
+        return Federation(spec.method, holder, fabric, spec.patience, guarding.sums, guarding.read)
+
+    @property
+    def protections(self) -> Mapping[str, tuple[ProtectionSpec, ...]]:
+        """What each party does to its embeddings before they leave, in order."""
+        return self._guarding(None).chains
+
+    def _guarding(self, make_ledger: MakeLedger | None) -> Guarding:
+        """Protections that fit each other, and every party's policy."""
+        guarding = Guarding(
+            spec=self.spec,
+            participants=self.participants,
+            label_holder=self.label_holder,
+            make_ledger=make_ledger,
+        )
+        columns = {name: (*item.numeric, *item.levels) for name, item in self.preparations.items()}
+        guarding.check_policies(columns, self.num_rows, sum(self.num_samples.values()))
+        return guarding
 
     def _replica(self, holder: LabelHolder) -> Replica:
         # Only the training part: the others' labels are for measuring, at the label holder.

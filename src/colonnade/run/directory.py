@@ -11,6 +11,7 @@
     label_holder/task.json, TAG.safetensors
     label_holder/calibration.json     how sure predictions may be, once the run has ended
     parties/NAME/preparation.json, TAG.safetensors    what stays with that party
+    parties/NAME/ledger.jsonl, ledger.seal.json       what left it
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from colonnade.core.task import Task
 from colonnade.data.prepare import Preparation
 from colonnade.fabrics.local import LocalFabric
 from colonnade.files import TEMPORARY
+from colonnade.protect.ledger import Ledger
 from colonnade.run.assembly import Blueprint
 from colonnade.run.spec import parse_spec, plain_spec
 from colonnade.run.storage import (
@@ -48,6 +50,7 @@ from colonnade.run.storage import (
 __all__ = [
     "LEFT",
     "RunDirectory",
+    "ledger_heads",
     "local_parties",
     "lock_or_refuse",
     "read_blueprint",
@@ -212,7 +215,7 @@ def write_model(root: Path, federation: Federation) -> None:
         DirectoryVault(party_directory(root, name)).keep(_MODEL, party.state())
     holder = DirectoryVault(root / "label_holder")
     holder.keep(_MODEL, {"federation": {"holder": federation.holder.state()}})
-    named = {"tag": _MODEL, "model": _MODEL, "metrics_bytes": 0}
+    named = {"tag": _MODEL, "model": _MODEL, "metrics_bytes": 0, "ledgers": {}}
     write_json(root / "checkpoint.json", named)
 
 
@@ -265,6 +268,7 @@ class RunDirectory:
             raise
         for left_over in root.rglob(f".*{TEMPORARY}"):
             left_over.unlink(missing_ok=True)
+        self._ledgers: list[Ledger] = []
         self._metrics = (root / "metrics.jsonl").open("ab")
         self._log_handler = logging.FileHandler(root / "run.log")
         self._log_handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -286,6 +290,12 @@ class RunDirectory:
         """A party's own place for checkpoints."""
         return DirectoryVault(party_directory(self.root, party))
 
+    def ledger(self, party: str) -> Ledger:
+        """A party's own record of what leaves it."""
+        ledger = Ledger(party_directory(self.root, party), run=self.root.name)
+        self._ledgers.append(ledger)
+        return ledger
+
     def log(self, message: str) -> None:
         """Write a line to run.log."""
         self._logger.info(message)
@@ -306,7 +316,7 @@ class RunDirectory:
         self._holder.keep(tag, {"federation": federation.state(), "loop": asdict(loop)})
         os.fsync(self._metrics.fileno())
         size = os.fstat(self._metrics.fileno()).st_size
-        self._name(tag, tag, size)
+        self._name(tag, tag, size, ledger_heads(federation))
         federation.fabric.run(federation.fabric.retain(tag, best))
         self._holder.retain((tag, best))
 
@@ -314,8 +324,13 @@ class RunDirectory:
     def _holder(self) -> DirectoryVault:
         return DirectoryVault(self.root / "label_holder")
 
-    def _name(self, tag: str, model: str, num_metrics_bytes: int) -> None:
-        named = {"tag": tag, "model": model, "metrics_bytes": num_metrics_bytes}
+    def _name(self, tag: str, model: str, num_metrics_bytes: int, ledgers: Any) -> None:
+        named = {
+            "tag": tag,
+            "model": model,
+            "metrics_bytes": num_metrics_bytes,
+            "ledgers": ledgers,
+        }
         write_json(self.root / "checkpoint.json", named)
 
     def resume(self, federation: Federation, *, keeps_best: bool) -> LoopState:
@@ -341,7 +356,18 @@ class RunDirectory:
         tag = _tag(exchange)
         _fetch_weights(self.root, federation, tag)
         named = read_json(self.root / "checkpoint.json")
-        self._name(named["tag"], tag, named["metrics_bytes"])
+        self._name(named["tag"], tag, named["metrics_bytes"], ledger_heads(federation))
+
+    def go_back(self, federation: Federation) -> int | None:
+        """Go back to the last checkpoint's weights."""
+        tag = read_json(self.root / "checkpoint.json")["tag"]
+        _fetch_weights(self.root, federation, tag)
+        return int(tag.rpartition("-")[2])
+
+    def seal(self, federation: Federation) -> None:
+        """Note how long every party's ledger is, now that nothing more will leave."""
+        named = read_json(self.root / "checkpoint.json")
+        write_json(self.root / "checkpoint.json", {**named, "ledgers": ledger_heads(federation)})
 
     def summarize(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json."""
@@ -349,10 +375,22 @@ class RunDirectory:
 
     def close(self) -> None:
         """Let go of files and lock."""
+        for ledger in self._ledgers:
+            ledger.close()
         self._metrics.close()
         self._logger.removeHandler(self._log_handler)
         self._log_handler.close()
         os.close(self._lock)
+
+
+def ledger_heads(federation: Federation) -> dict[str, Any]:
+    """How many entries each party's ledger has, and the last one's hash; sealed at the party."""
+    sealed = federation.fabric.run(federation.aside().ask("seal"))
+    return {
+        name: {"entries": int(item["entries"]), "head": bytes(item["head"].numpy()).hex()}
+        for name, item in sealed.items()
+        if item
+    }
 
 
 def _tag(exchange: int) -> str:

@@ -16,6 +16,7 @@ from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.party import Part, Party, Replica, Vault
 from colonnade.core.party_sets import members
 from colonnade.core.presence import observed_sets
+from colonnade.core.protection import Guard
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.data.blocks import Block
 from colonnade.data.prepare import Preparation
@@ -126,6 +127,7 @@ def make_party(
     num_outputs: int,
     replica: Replica | None = None,
     vault: Vault | None = None,
+    guard: Guard | None = None,
 ) -> Party:
     """The party's half of the run's method."""
     dtype = getattr(torch, spec.dtype)
@@ -144,4 +146,5 @@ def make_party(
         modules=modules,
         replica=replica,
         vault=vault,
+        guard=guard,
     )

@@ -35,6 +35,7 @@ from colonnade.models import (
     MLPFusionSpec,
     MLPSpec,
 )
+from colonnade.protect import PROTECTIONS, ProtectionSpec
 
 __all__ = [
     "CHOICES",
@@ -57,6 +58,7 @@ CHOICES: Mapping[type, Choice] = {
     FusionSpec: Choice(tag="kind", options=FUSIONS),
     Duration: DURATIONS,
     Sleep: SLEEPS,
+    ProtectionSpec: Choice(tag="kind", options=PROTECTIONS),
     Drawing: DRAWINGS,
 }
 
@@ -109,6 +111,8 @@ class PartySpec:
     encoder: EncoderSpec | None = None
     head: HeadSpec | None = None
     optimizer: OptimizerSpec | None = None
+    protect: tuple[ProtectionSpec, ...] | None = None
+    policy: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +123,7 @@ class DefaultsSpec:
     encoder: EncoderSpec = field(default_factory=MLPSpec)
     head: HeadSpec = field(default_factory=HeadSpec)
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+    protect: tuple[ProtectionSpec, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +210,16 @@ class RunSpec:
         own = self.party.get(party, _NOTHING_OWN).optimizer
         return self.defaults.optimizer if own is None else own
 
+    def protect_of(self, party: str, label_holder: str) -> tuple[ProtectionSpec, ...]:
+        """What a party does to its embeddings before they leave.
+
+        The label holder's own block is at its side: nothing leaves, so defaults don't hold there.
+        """
+        own = self.party.get(party, _NOTHING_OWN).protect
+        if own is None:
+            return () if party == label_holder else self.defaults.protect
+        return own
+
 
 _NOTHING_OWN = PartySpec()
 # Stands in a run's settings for the salt, which the run itself does not need.
@@ -248,7 +263,10 @@ def _with_absolute_files(spec: RunSpec, base: Path) -> RunSpec:
         return None if file is None else (base / file).resolve()
 
     holder = replace(spec.label_holder, file=absolute(spec.label_holder.file))
-    party = {name: replace(item, file=absolute(item.file)) for name, item in spec.party.items()}
+    party = {
+        name: replace(item, file=absolute(item.file), policy=absolute(item.policy))
+        for name, item in spec.party.items()
+    }
     start = replace(spec.start, run=absolute(spec.start.run))
     data = replace(spec.data, alignment=absolute(spec.data.alignment))
     align = spec.align and replace(spec.align, counts=absolute(spec.align.counts))
