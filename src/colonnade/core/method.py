@@ -91,6 +91,12 @@ class Method(ABC):
         """
         return {}
 
+    def used(
+        self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder
+    ) -> tuple[str, ...]:
+        """Whose blocks ``predict`` uses, of those that are there; all unless a method says so."""
+        return observed
+
     def participants(self, names: tuple[str, ...], label_holder: str) -> tuple[str, ...]:
         """Which parties take part; all unless a method says otherwise."""
         return names

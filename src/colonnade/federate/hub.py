@@ -44,7 +44,12 @@ from colonnade.federate.alignment import (
 from colonnade.files import write_atomically
 from colonnade.run.arrangement import Roll, draw_roll, narrowed, usable_samples
 from colonnade.run.assembly import Blueprint, TrainingData
-from colonnade.run.directory import RunDirectory, refuse_other_run, write_blueprint
+from colonnade.run.directory import (
+    RunDirectory,
+    refuse_other_run,
+    write_blueprint,
+    write_calibration,
+)
 from colonnade.run.engine import Watcher, train_federation
 from colonnade.run.protecting import Guarding
 from colonnade.run.silo import fit_preparation, make_encoder, make_parts, make_party, make_plans
@@ -285,6 +290,8 @@ def _train(
     say: Say,
 ) -> dict[str, Any]:
     blueprint = remote.blueprint
+    if blueprint.spec.start.run is not None:
+        raise ConfigError("start.run: parties behind a network can't start from another run yet")
     if resume:
         refuse_other_run(run.root, blueprint)
     write_blueprint(run.root, blueprint)
@@ -328,6 +335,7 @@ def _attempt(
             run.checkpoint(federation, LoopState())
         records: Any = _Lenient(run) if spec.patience.then == "continue" else run
         result = train_federation(blueprint, remote.data, federation, loop, records, watcher)
+        write_calibration(run.root, result.calibration)
         return result.summary
     finally:
         fabric.close()

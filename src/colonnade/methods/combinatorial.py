@@ -136,7 +136,7 @@ class Combinatorial(Method):
     async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
         """The predictor of exactly those who have the samples."""
         here = holder.observed(batch, parties.names)
-        number = number_of(here, parties.names)
+        number = number_of(here, holder.trained_with(parties.names))
         return holder.infer(await parties.ask("infer_for", batch, number, among=here))
 
 

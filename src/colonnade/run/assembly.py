@@ -20,6 +20,7 @@ from colonnade.core.party_sets import members
 from colonnade.core.presence import Presence
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task, infer_kind
+from colonnade.data.association import Association
 from colonnade.data.blocks import Block
 from colonnade.data.datasets import load_cpu_trace
 from colonnade.data.prepare import Preparation
@@ -59,6 +60,7 @@ class TrainingData:
     rows: Mapping[str, Rows]
     labels: Mapping[str, np.ndarray[Any, Any]]
     roll: Roll
+    associations: tuple[Association, ...] = ()
 
 
 # The part of samples that come to be predicted.
@@ -82,6 +84,8 @@ class Blueprint:
     num_rows: Mapping[str, int]
     task: Task
     preparations: Mapping[str, Preparation]
+    # Who left for good after training: they answer no more, and nothing of theirs is read.
+    left: tuple[str, ...] = ()
     # Parties behind a network, which prepare their columns themselves.
     elsewhere: tuple[str, ...] = ()
 
@@ -94,6 +98,11 @@ class Blueprint:
     def participants(self) -> tuple[str, ...]:
         """Who computes: the owners, or the label holder with everybody's columns."""
         return (self.label_holder,) if self.spec.method.pools_blocks else self.owners
+
+    @property
+    def everyone(self) -> tuple[str, ...]:
+        """Who took part in training, those who left included."""
+        return tuple(sorted((*self.participants, *self.left)))
 
     def features(self, blocks: Mapping[str, Block]) -> dict[str, Tensor]:
         """Prepared features of these blocks, each party's rows in its own order."""
@@ -122,14 +131,23 @@ class Blueprint:
             roll = replace(roll, names=(self.label_holder,), presence=alone)
         values = arrangement.values
         labels = {part: values[numbers] for part, numbers in roll.samples.items()}
-        return TrainingData(features=features, rows=rows, labels=labels, roll=roll)
+        return TrainingData(
+            features=features,
+            rows=rows,
+            labels=labels,
+            roll=roll,
+            associations=arrangement.associations,
+        )
 
     def new_data(self, blocks: Mapping[str, Block], rows: Mapping[str, Rows]) -> TrainingData:
         """Prepared features of unlabelled samples, as the one part ``NEW``."""
         features, own_rows = self.pooled(self.features(blocks), rows)
-        names = tuple(sorted(features))
-        presence = np.stack([own_rows[name] >= 0 for name in names], axis=1)
-        roll = Roll(names=names, samples={NEW: np.arange(len(presence))}, presence={NEW: presence})
+        num_samples = len(next(iter(own_rows.values())))
+        nowhere = np.full(num_samples, -1)
+        # A party without a block is there and has none of the samples.
+        names = self.participants
+        presence = np.stack([own_rows.get(name, nowhere) >= 0 for name in names], axis=1)
+        roll = Roll(names=names, samples={NEW: np.arange(num_samples)}, presence={NEW: presence})
         return TrainingData(features=features, rows=own_rows, labels={}, roll=roll)
 
     def build(
@@ -211,10 +229,12 @@ class Blueprint:
             presence=presence_of(data.roll, plans),
             seed=spec.seed,
             deterministic=is_deterministic(fusion),
+            left=self.left,
         )
 
     def _fusion(self) -> nn.Module:
-        spec, names = self.spec, self.participants
+        # As when it was trained, whoever left since.
+        spec, names = self.spec, self.everyone
         sizes = {name: self._encoder_spec(name).embedding for name in names}
         if spec.method.adds_embeddings:
             _refuse_different_sizes(spec.method.info.name, sizes)
@@ -242,7 +262,7 @@ class Blueprint:
     def _encoder(self, name: str) -> nn.Module:
         if not self.spec.method.pools_blocks:
             preparation = self.preparations[name]
-            return make_encoder(self.spec, name, preparation, names=self.participants)
+            return make_encoder(self.spec, name, preparation, names=self.everyone)
         if any(item.cardinalities for item in self.preparations.values()):
             raise ConfigError(
                 "method.name: 'centralized' can't pool embedded categories; set "
