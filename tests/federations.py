@@ -18,18 +18,28 @@ from colonnade.core.batches import BatchPlan
 from colonnade.core.fabric import Fabric
 from colonnade.core.federation import Event, Federation, LoopState, Stop
 from colonnade.core.label_holder import LabelHolder, LabelPart
-from colonnade.core.messages import Batch
 from colonnade.core.method import Method
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.parties import Patience
 from colonnade.core.party import Part, Party, Replica
+from colonnade.core.party_sets import members
+from colonnade.core.presence import Presence, observed_sets
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task, TaskKind
 from colonnade.fabrics.durations import Duration
 from colonnade.fabrics.local import InProcess
 from colonnade.fabrics.simulated import Profile, Simulated
 from colonnade.methods.splitnn import SplitNN
-from colonnade.models import Combine, HeadSpec, MLPFusionSpec, MLPSpec, NoFusion, is_deterministic
+from colonnade.models import (
+    Combine,
+    HeadSpec,
+    MLPFusionSpec,
+    MLPSpec,
+    NoFusion,
+    SetEncoders,
+    SetFusions,
+    is_deterministic,
+)
 
 EncoderFactory = Callable[[int], nn.Module]
 
@@ -121,18 +131,38 @@ def make_federation(
     fuse: Duration | None = None,
     fabric_seed: int = 0,
     patience: Patience | None = None,
+    presence: Mapping[str, Tensor] | None = None,
 ) -> Federation:
-    """A federation that is ready to train; a party of the label holder's name is at its side."""
+    """A federation that is ready to train; a party of the label holder's name is at its side.
+
+    ``presence`` gives a table (sample, party) for parts that are not complete.
+    """
     method = method or SplitNN()
     all_names = tuple(names) if names is not None else tuple(f"p{k}" for k in range(num_parties))
     total = num_samples + num_validation
     values = labels_of(kind, total, seed) if labels is None else labels
     task = Task.fit(kind, values[:num_samples], loss=loss)
-    plans = {"train": BatchPlan(num_samples, batch_size, seed=seed, shuffle=True)}
+    tables = presence or {}
+    groups = {part: observed_sets(table) for part, table in tables.items()}
+    plans = {
+        "train": BatchPlan(
+            num_samples, batch_size, seed=seed, shuffle=True, groups=groups.get("train")
+        )
+    }
     places = {"train": slice(0, num_samples)}
     if num_validation:
-        plans["validation"] = BatchPlan(num_validation, batch_size, seed=seed, shuffle=False)
+        plans["validation"] = BatchPlan(
+            num_validation, batch_size, seed=seed, shuffle=False, groups=groups.get("validation")
+        )
         places["validation"] = slice(num_samples, total)
+
+    def part_of(name: str, part: str, features: Tensor) -> Part:
+        own, plan = features[places[part]], plans[part]
+        if part not in tables:
+            return Part(features=own, plan=plan)
+        here = tables[part][:, all_names.index(name)]
+        rows = torch.where(here, here.cumsum(0) - 1, -1)
+        return Part(features=own[here], plan=plan, rows=rows)
 
     def block(name: str) -> Tensor:
         width = columns if isinstance(columns, int) else columns[name]
@@ -140,7 +170,15 @@ def make_federation(
 
     def encoder_of(name: str, width: int) -> nn.Module:
         make = encoder if callable(encoder) else encoder[name]
-        return seeded_module(lambda: make(width), dtype, seed, "weights", name)
+        own = [item for item in sets if name in members(item, taking_part)]
+        if not own:
+            return seeded_module(lambda: make(width), dtype, seed, "weights", name)
+        return SetEncoders(
+            {
+                item: seeded_module(lambda: make(width), dtype, seed, "weights", name, item)
+                for item in own
+            }
+        )
 
     def optimizer_of(name: str) -> OptimizerSpec:
         return optimizer if isinstance(optimizer, OptimizerSpec) else optimizer[name]
@@ -154,6 +192,7 @@ def make_federation(
         )
 
     taking_part = method.participants(all_names, holder_name)
+    sets = method.predictor_sets(taking_part)
     parties = {}
     for name in taking_part:
         features = (
@@ -165,22 +204,27 @@ def make_federation(
             name=name,
             encoder=network,
             optimizer=optimizer_of(name),
-            parts={
-                part: Part(features=features[places[part]], plan=plan)
-                for part, plan in plans.items()
-            },
+            parts={part: part_of(name, part, features) for part in plans},
             seed=seed,
-            deterministic=is_deterministic(network),
+            deterministic=all(map(is_deterministic, (network, *heads.values()))),
             modules=heads,
             vault=MemoryVault(),
         )
     sizes = {name: _embedding_size(party) for name, party in parties.items()}
     spec = MLPFusionSpec(combine=combine, hidden=fusion_hidden, dropout=fusion_dropout)
-    fusion: nn.Module = NoFusion().to(dtype)
-    if method.has_fusion:
-        fusion = seeded_module(
-            lambda: spec.build(sizes, task.num_outputs), dtype, seed, "weights", "fusion"
+
+    def fusion_of(own: tuple[str, ...], *purpose: Any) -> nn.Module:
+        chosen = {name: sizes[name] for name in own}
+        return seeded_module(
+            lambda: spec.build(chosen, task.num_outputs), dtype, seed, "weights", "fusion", *purpose
         )
+
+    fusion: nn.Module = NoFusion().to(dtype)
+    if sets:
+        fusions = {item: fusion_of(members(item, taking_part), item) for item in sets}
+        fusion = SetFusions(taking_part, fusions)
+    elif method.has_fusion:
+        fusion = fusion_of(tuple(sizes))
     local = frozenset({holder_name}) & parties.keys()
     carrier: Fabric
     if fabric == "in_process":
@@ -208,6 +252,10 @@ def make_federation(
                 plan=plan,
             )
             for part, plan in plans.items()
+        },
+        presence={
+            part: Presence(names=all_names, table=table, plan=plans[part])
+            for part, table in tables.items()
         },
         seed=seed,
         deterministic=is_deterministic(fusion),
@@ -306,4 +354,10 @@ class MemoryVault:
 
 def _embedding_size(party: Party) -> int:
     """The width of a party's embedding, found without leaving a trace in its state."""
-    return party.infer(Batch("train", 0)).shape[1]
+    part = party.parts["train"]
+    party.model.eval()
+    try:
+        with torch.no_grad():
+            return party.encoder(part.features[:1]).shape[1]
+    finally:
+        party.model.train()

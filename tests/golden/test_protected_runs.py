@@ -22,6 +22,7 @@ from colonnade.protect.ledger import read_ledger, verify_ledger
 from colonnade.run.arrangement import arrange
 from colonnade.run.assembly import fit_blueprint
 from colonnade.run.engine import train
+from colonnade.run.silo import refuse_unguarded
 from colonnade.run.sources import Sources
 from colonnade.run.spec import parse_spec
 from colonnade.run.storage import party_directory, read_json
@@ -45,7 +46,9 @@ SUMS: Mapping[str, list[Any]] = {
 }
 MEAN = {"fusion": {"kind": "mlp", "hidden": [5], "combine": "mean"}}
 # Labels that parties share are a matter of their own; so is who is at one place.
-FEDERATED = [name for name in METHODS if name != "centralized"]
+FEDERATED = [
+    name for name, item in METHODS.items() if item.can_be_protected and not item.pools_blocks
+]
 
 
 def sources(holder: str = "bank", names: tuple[str, ...] = ("bank", "shop", "telco")) -> Sources:
@@ -106,6 +109,12 @@ def test_every_method_runs_under_every_chain_that_keeps_embeddings_apart(
     for name in result.summary["parties"]:
         has_account = name != "bank" and "perturb" in result.summary["protections"][name]
         assert (spent[name] is not None) == has_account
+
+
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {*FEDERATED, "centralized"}))
+def test_method_that_goes_past_the_encoder_takes_no_protection(method: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{method}' does not go through the one encoder"):
+        build(settings(CHAINS["perturb"], method))
 
 
 @pytest.mark.parametrize("method", ["splitnn", "fedbcd", "easter", "aggvfl"])
@@ -471,3 +480,13 @@ def test_cvfl_sends_fewer_bytes_and_a_party_may_pack_otherwise() -> None:
     assert protections == {"bank": [], "shop": ["top_k"], "telco": ["quantize"]}
     for name in ("shop", "telco"):
         assert result.summary["bytes_up"][name] < plain.summary["bytes_up"][name]
+
+
+def test_a_party_without_a_guard_does_not_pretend() -> None:
+    """Protections that nobody would keep are refused, not forgotten."""
+    for values in (settings([PERTURB]), settings([], "cvfl")):
+        spec = parse_spec(values)
+        with pytest.raises(ConfigError, match=r"party\.shop\.protect: nothing here keeps"):
+            refuse_unguarded(spec, "shop", "bank", None)
+        refuse_unguarded(spec, "bank", "bank", None)
+    refuse_unguarded(parse_spec(settings([])), "shop", "bank", None)

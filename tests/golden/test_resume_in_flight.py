@@ -18,6 +18,7 @@ from colonnade.fabrics.sleeps import RandomSleep, RoundRobinSleep
 from colonnade.methods import METHODS
 from colonnade.methods.asynchronous import Asynchronous
 from colonnade.methods.flex import AdaptiveFlex, Flex, SyncVFL
+from colonnade.methods.laser import Laser
 from colonnade.methods.vafl import VAFL
 from federations import (
     ENCODERS,
@@ -57,6 +58,8 @@ VARIANTS: Mapping[str, Method] = {name: method() for name, method in METHODS.ite
     "sync_vfl, min": SyncVFL(steps="min"),
     "sync_vfl, max": SyncVFL(steps="max"),
     "flex, shared labels": Flex(labels="shared"),
+    "laser, shared labels": Laser(labels="shared"),
+    "laser, one head": Laser(heads="label_holder"),
     "adaptive_flex, shared labels": AdaptiveFlex(labels="shared"),
 }
 ASYNCHRONOUS = [

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from colonnade.bench.align import bench_align
+from colonnade.bench.laser import bench_laser
 from colonnade.bench.memory import bench_memory
 from colonnade.bench.protect import bench_protect
 from colonnade.bench.simulate import bench_simulate
@@ -36,6 +37,7 @@ BENCHES: Mapping[str, Callable[[bool], list[dict[str, Any]]]] = {
     "memory": bench_memory,
     "simulate": bench_simulate,
     "align": bench_align,
+    "laser": bench_laser,
     "network": _network,
     "protect": bench_protect,
 }

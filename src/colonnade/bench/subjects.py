@@ -31,6 +31,7 @@ class Shape:
     num_parties: int
     num_columns: int = 64
     hidden: int = 128
+    num_hidden: int = 1
     embedding: int = 64
     num_samples: int = 4096
     batch_size: int = 128
@@ -63,7 +64,11 @@ def make_federation(
             "fabric": fabric,
             "data": {"batch_size": shape.batch_size, "split": {"validation": 0.0, "test": 0.0}},
             "defaults": {
-                "encoder": {"kind": "mlp", "hidden": [shape.hidden], "embedding": shape.embedding},
+                "encoder": {
+                    "kind": "mlp",
+                    "hidden": [shape.hidden] * shape.num_hidden,
+                    "embedding": shape.embedding,
+                },
                 "optimizer": {"name": "sgd", "lr": 0.01},
                 "protect": list(protect),
             },

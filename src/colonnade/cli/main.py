@@ -17,6 +17,7 @@ from colonnade.cli import (
     federating,
     listing,
     measuring,
+    parting,
     reproducing,
     training,
 )
@@ -45,6 +46,7 @@ app.command("align")(aligning.align)
 app.command("bench")(measuring.bench)
 app.command("reproduce")(reproducing.reproduce)
 app.add_typer(federating.federation, name="federation")
+federating.party.command("remove")(parting.remove)
 app.add_typer(federating.party, name="party")
 
 

@@ -187,7 +187,9 @@ class Federation:
     async def _diverged(self, part: str) -> Diverged:
         """Whose numbers are no longer finite: a party's embeddings, or else the fusion model's."""
         # Of a sum nobody can tell whose it was; a party whose own numbers are wild says so itself.
-        asked = {} if self.sums else await self.aside().ask("infer", Batch(part, 0))
+        parties, batch = self.aside(), Batch(part, 0)
+        here = self.holder.observed(batch, parties.names)
+        asked = {} if self.sums else await parties.ask("infer", batch, among=here)
         wild = [name for name, item in asked.items() if not torch.isfinite(item).all()]
         who = wild[0] if wild else self.holder.name
         exchange = self.holder.exchange

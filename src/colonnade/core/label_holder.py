@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.core.batches import BatchPlan
+from colonnade.core.block_sets import rarity_of_sets, sample_sets, weighted_losses
 from colonnade.core.errors import Diverged, MissingBlock
 from colonnade.core.fabric import Clock, RealClock
 from colonnade.core.local_optimizers import LocalOptimizer
@@ -51,8 +52,11 @@ class LabelHolder:
         seed: int = 0,
         deterministic: bool = False,
         clock: Clock | None = None,
+        left: tuple[str, ...] = (),
     ) -> None:
         self.name = name
+        # Who was trained with and left for good.
+        self.left = left
         self.task = task
         self.fusion = fusion
         self._parameters = list(fusion.parameters())
@@ -66,7 +70,8 @@ class LabelHolder:
         # What a method remembers between exchanges (tables of embeddings, delay counters, ...);
         # tensors and plain values only, so that it is part of every checkpoint.
         self.memory: dict[str, Any] = {}
-        self._seed = derive_seed(seed, "label holder")
+        # For what a method draws at the label holder.
+        self.seed = derive_seed(seed, "label holder")
         self._deterministic = deterministic
         self._num_fusions = 0
 
@@ -74,6 +79,10 @@ class LabelHolder:
         """The encoded labels of a batch."""
         part = self.parts[batch.part]
         return part.targets[part.plan.positions(batch.number)]
+
+    def trained_with(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """These parties and those who left, in party order."""
+        return tuple(sorted((*names, *self.left)))
 
     def observed(self, batch: Batch, names: tuple[str, ...]) -> tuple[str, ...]:
         """Which of these parties have the samples of a batch."""
@@ -118,9 +127,56 @@ class LabelHolder:
         targets = [self.targets(batch) for batch in batches]
         joined = targets[0] if len(targets) == 1 else torch.cat(targets)
         loss = self.task.loss(self._fuse(leaves), joined)
-        self.last_loss = loss.item()
-        if not math.isfinite(self.last_loss):
+        self.record_loss(loss.item(), embeddings)
+        return self._pulled(loss, leaves)
+
+    def gradients_over_sets(
+        self,
+        embeddings: Mapping[str, Tensor],
+        batch: Batch,
+        weights: Tensor,
+        rarity: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Loss over one sampled set of blocks of every size, and dL/dh_k.
+
+        Needs a fusion model that averages; ``weights`` has one number per size, ``rarity`` a
+        factor per embedding.
+        """
+        self.clock.begin()
+        leaves = {name: item.detach().requires_grad_() for name, item in embeddings.items()}
+        blocks = torch.stack(list(leaves.values()))
+        seed = derive_seed(self.seed, "sets", batch.part, batch.number)
+        sets = sample_sets(len(blocks), seed, blocks.dtype, own=False)
+        averages = (sets @ blocks.flatten(1)).view(len(sets) * blocks.shape[1], -1)
+        # The average is taken here; one embedding alone goes through as it is.
+        outputs = self._fuse({next(iter(leaves)): averages})
+        targets = self.targets(batch)
+        repeated = targets.repeat(len(sets), *(1 for _ in targets.shape[1:]))
+        losses = self.task.losses(outputs, repeated).view(len(sets), -1)
+        weights = weights.to(losses.dtype)
+        plain = weighted_losses(losses.detach(), weights / weights.sum())
+        self.record_loss(plain.item(), embeddings)
+        if rarity is not None:
+            weights = weights * rarity_of_sets(sets, rarity)
+        return self._pulled(weighted_losses(losses, weights), leaves)
+
+    def record_loss(
+        self,
+        loss: float,
+        embeddings: Mapping[str, Tensor],
+        predictions: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Remember an exchange's loss; raise Diverged, naming who began it, if it is no number."""
+        self.last_loss = loss
+        if math.isfinite(loss):
+            return
+        wild = any(not torch.isfinite(item).all() for item in embeddings.values())
+        if wild or predictions is None:
             raise self._diverged(embeddings)
+        raise self._diverged(predictions, "a prediction")
+
+    def _pulled(self, loss: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Back-propagate to the fusion model's weights and to the embeddings."""
         for parameter in self._parameters:
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
@@ -226,6 +282,6 @@ class LabelHolder:
         if self._deterministic:
             outputs: Tensor = self.fusion(embeddings)
             return outputs
-        with drawing_from(derive_seed(self._seed, "fuse", self._num_fusions)):
+        with drawing_from(derive_seed(self.seed, "fuse", self._num_fusions)):
             outputs = self.fusion(embeddings)
         return outputs

@@ -40,16 +40,26 @@ class Method(ABC):
 
     info: ClassVar[MethodInfo]
     party: ClassVar[type[Party]]
-    # Every party has a network of its own from an embedding to the outputs, its module "head".
-    has_heads: ClassVar[bool] = False
-    # The label holder has a network of its own over the embeddings.
-    has_fusion: ClassVar[bool] = True
     # Embeddings of different parties are added up or averaged, so they need one width.
     adds_embeddings: ClassVar[bool] = False
     # Brings all columns to one place: a baseline that no federation can have.
     pools_blocks: ClassVar[bool] = False
+    # What parties send tells the label holder their columns: refused between organisations.
+    shows_columns: ClassVar[bool] = False
+    # Whatever is made of columns goes through the one encoder, where protections are.
+    can_be_protected: ClassVar[bool] = True
     # Takes sums of embeddings (``parties.total``) where it can, so that they may be blinded.
     takes_sums: ClassVar[bool] = False
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether every party has a network from an embedding to the outputs, its "head"."""
+        return False
+
+    @property
+    def has_fusion(self) -> bool:
+        """Whether the label holder has a network of its own over the embeddings."""
+        return True
 
     @property
     def shares_labels(self) -> bool:
@@ -81,9 +91,22 @@ class Method(ABC):
         """
         return {}
 
+    def used(
+        self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder
+    ) -> tuple[str, ...]:
+        """Whose blocks ``predict`` uses, of those that are there; all unless a method says so."""
+        return observed
+
     def participants(self, names: tuple[str, ...], label_holder: str) -> tuple[str, ...]:
         """Which parties take part; all unless a method says otherwise."""
         return names
+
+    def predictor_sets(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """Sets of parties with networks of their own, by number (``core/party_sets``).
+
+        None unless a method says so: then there is one predictor, of all parties.
+        """
+        return ()
 
     def refuses_sums(self, combine: str) -> str:
         """Why this method can't do with sums of embeddings; empty if it can.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -45,8 +45,12 @@ class Replica:
 
     def loss(self, embeddings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The loss of a batch under the fusion model as last received."""
+        return self.task.loss(self.fusion(embeddings), self.targets(batch))
+
+    def targets(self, batch: Batch) -> Tensor:
+        """The encoded labels of a batch."""
         targets, plan = self.parts[batch.part]
-        return self.task.loss(self.fusion(embeddings), targets[plan.positions(batch.number)])
+        return targets[plan.positions(batch.number)]
 
 
 class Vault(Protocol):
@@ -138,8 +142,16 @@ class Party(Respondent):
         self.clock.work("encode")
         return embedding
 
-    def step(self, embedding: Tensor, gradient: Tensor) -> None:
-        """One local step: back-propagate dL/dh_k through the encoder and update θ_k."""
+    def step(
+        self,
+        embedding: Tensor,
+        gradient: Tensor,
+        further: Iterable[tuple[nn.Parameter, Tensor]] = (),
+    ) -> None:
+        """One local step: back-propagate dL/dh_k through the encoder and update θ_k.
+
+        ``further`` gives the gradients of own parameters that the embedding does not depend on.
+        """
         if gradient.shape != embedding.shape:
             raise ProtocolError(
                 f"gradient of shape {tuple(gradient.shape)} for an embedding of shape "
@@ -149,6 +161,8 @@ class Party(Respondent):
         for parameter in self._parameters:
             parameter.grad = None
         torch.autograd.backward(embedding, gradient)
+        for parameter, own_gradient in further:
+            parameter.grad = own_gradient
         self.optimizer.step()
         self._pending = None
         self.num_local_steps += 1

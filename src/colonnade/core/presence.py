@@ -45,6 +45,12 @@ class Presence:
         """The observed set of every sample, as a number."""
         return observed_sets(self.table)
 
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """The share of the samples that each party has."""
+        found = self.table.double().mean(dim=0).tolist()
+        return dict(zip(self.names, found, strict=True))
+
     def observed(self, number: int) -> tuple[str, ...]:
         """Who has the samples of a batch: the same parties for all of them."""
         positions = self.plan.positions(number)

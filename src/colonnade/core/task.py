@@ -19,7 +19,7 @@ __all__ = ["LOSSES", "Task", "TaskKind", "infer_kind"]
 TaskKind = Literal["binary", "multiclass", "regression"]
 Array = np.ndarray[Any, Any]
 
-LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+LOSSES: Mapping[str, Callable[..., Tensor]] = {
     "binary_cross_entropy": functional.binary_cross_entropy_with_logits,
     "cross_entropy": functional.cross_entropy,
     "squared_error": functional.mse_loss,
@@ -49,15 +49,32 @@ class Task:
     classes: tuple[Any, ...] = ()
     center: float = 0.0
     scale: float = 1.0
+    # What a sample of each class counts in the loss; all alike if not given.
+    class_weights: tuple[float, ...] = ()
 
     @classmethod
-    def fit(cls, kind: TaskKind, train_values: Array, *, loss: str | None = None) -> Task:
-        """Learn the classes, or centre and scale, from the training part's labels."""
+    def fit(
+        cls,
+        kind: TaskKind,
+        train_values: Array,
+        *,
+        loss: str | None = None,
+        balanced: bool = False,
+    ) -> Task:
+        """Learn the classes, or centre and scale, from the training part's labels.
+
+        ``balanced`` has every class count alike in the loss, however many samples it has; the
+        mean weight over the training part is 1.
+        """
         name = loss or _DEFAULT_LOSS[kind]
         if name not in _ALLOWED_LOSSES[kind]:
             hint = nearest(name, _ALLOWED_LOSSES[kind])
             raise ConfigError(f"label_holder.loss: '{name}' does not fit a {kind} target{hint}")
         if kind == "regression":
+            if balanced:
+                raise ConfigError(
+                    'label_holder.class_weights: "balanced" needs classes; a regression has none'
+                )
             values = _as_numbers(train_values)
             return cls(
                 kind=kind,
@@ -66,7 +83,8 @@ class Task:
                 scale=float(values.std()) or 1.0,
             )
         try:
-            classes = tuple(_plain(item) for item in np.unique(train_values))
+            distinct, counts = np.unique(train_values, return_counts=True)
+            classes = tuple(_plain(item) for item in distinct)
         except TypeError as error:
             raise DataError(
                 "labels: a mixture of texts and numbers; write every label the same way"
@@ -81,7 +99,10 @@ class Task:
                 f"labels: a binary target has two classes, this one has {len(classes)}; "
                 'set task = "multiclass"'
             )
-        return cls(kind=kind, loss_name=name, classes=classes)
+        weights = tuple(float(counts.sum() / (len(counts) * count)) for count in counts)
+        return cls(
+            kind=kind, loss_name=name, classes=classes, class_weights=weights if balanced else ()
+        )
 
     @property
     def num_outputs(self) -> int:
@@ -105,7 +126,18 @@ class Task:
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss over the batch."""
+        if self.class_weights:
+            return self.losses(outputs, targets).mean()
         return LOSSES[self.loss_name](outputs, targets)
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of every sample by itself."""
+        found = LOSSES[self.loss_name](outputs, targets, reduction="none")
+        found = found.flatten(1).mean(1) if found.dim() > 1 else found
+        if not self.class_weights:
+            return found
+        weights = torch.tensor(self.class_weights, dtype=found.dtype)
+        return found * weights[targets.long().flatten()]
 
     def probabilities(self, outputs: Tensor) -> Array:
         """Class probabilities, one column per class."""

@@ -44,8 +44,14 @@ from colonnade.federate.alignment import (
 from colonnade.files import write_atomically
 from colonnade.run.arrangement import Roll, draw_roll, narrowed, usable_samples
 from colonnade.run.assembly import Blueprint, TrainingData
-from colonnade.run.directory import RunDirectory, refuse_other_run, write_blueprint
+from colonnade.run.directory import (
+    RunDirectory,
+    refuse_other_run,
+    write_blueprint,
+    write_calibration,
+)
 from colonnade.run.engine import Watcher, train_federation
+from colonnade.run.protecting import Guarding
 from colonnade.run.silo import fit_preparation, make_encoder, make_parts, make_party, make_plans
 from colonnade.run.spec import DataSpec, LabelHolderSpec, PartySpec, RunSpec, plain_spec
 from colonnade.run.storage import party_directory
@@ -97,8 +103,9 @@ def _for_the_network(spec: RunSpec, label_holder: str) -> RunSpec:
             f"label_holder.name: the federation's is '{label_holder}', the settings say '{name}'"
         )
     method = spec.method
-    if method.pools_blocks or method.shares_labels:
-        what = "brings all columns to one place" if method.pools_blocks else "shares labels"
+    if method.pools_blocks or method.shows_columns or method.shares_labels:
+        shows = method.pools_blocks or method.shows_columns
+        what = "brings all columns to one place" if shows else "shares labels"
         raise ConfigError(
             f"method.name: '{method.info.name}' {what}; between organisations columns and labels "
             "stay where they are"
@@ -120,6 +127,8 @@ def _for_the_network(spec: RunSpec, label_holder: str) -> RunSpec:
     for party in away:
         if spec.party[party].file is not None or spec.party[party].id is not None:
             raise ConfigError(f"party.{party}.file: where its table is, a party says itself")
+        if spec.party[party].policy is not None:
+            raise ConfigError(f"party.{party}.policy: a party has its policy at home")
     fabric = spec.fabric if isinstance(spec.fabric, GrpcSpec) else GrpcSpec()
     return replace(spec, fabric=fabric, label_holder=replace(spec.label_holder, name=label_holder))
 
@@ -202,7 +211,12 @@ class RemoteRun:
             num_samples=roll.num_samples,
             num_complete=roll.num_complete,
             num_rows={"labels": holder.ids.num_rows},
-            task=Task.fit(kind, data.labels["train"], loss=spec.label_holder.loss),
+            task=Task.fit(
+                kind,
+                data.labels["train"],
+                loss=spec.label_holder.loss,
+                balanced=spec.label_holder.class_weights == "balanced",
+            ),
             preparations=preparations,
             elsewhere=tuple(owner for owner in owners if owner != holder.name),
         )
@@ -216,7 +230,7 @@ class RemoteRun:
             blueprint=blueprint,
         )
 
-    def own_party(self, run: RunDirectory) -> dict[str, Party]:
+    def own_party(self, run: RunDirectory, guarding: Guarding) -> dict[str, Party]:
         """The label holder's own party, with fresh weights; none if it has no block."""
         name, spec = self.holder.name, self.blueprint.spec
         if name not in self.blueprint.preparations:
@@ -225,20 +239,22 @@ class RemoteRun:
         preparation = self.blueprint.preparations[name]
         block, rows = narrowed(self.holder.block, self.samples.rows)
         features = torch.as_tensor(preparation.apply(block), dtype=getattr(torch, spec.dtype))
+        encoder = make_encoder(spec, name, preparation, names=self.roll.names)
         party = make_party(
             spec,
             name,
-            make_encoder(spec, name, preparation),
+            encoder,
             make_parts(features, rows, name, self.roll, self.plans),
             num_outputs=self.blueprint.task.num_outputs,
             vault=run.vault(name),
+            guard=guarding.guards({name: encoder})[name],
         )
         return {name: party}
 
     def settings_for(self, party: str) -> str:
         """What a party must know to make its half: no file, no label, nobody else's settings."""
         spec = self.blueprint.spec
-        own = replace(spec.party.get(party, PartySpec()), file=None, id=None)
+        own = replace(spec.party.get(party, PartySpec()), file=None, id=None, policy=None)
         data = DataSpec(
             split=spec.data.split,
             batch_size=spec.data.batch_size,
@@ -248,7 +264,9 @@ class RemoteRun:
         agreed = RunSpec(
             method=spec.method,
             data=data,
-            label_holder=LabelHolderSpec(name=spec.label_holder.name),
+            label_holder=LabelHolderSpec(
+                name=spec.label_holder.name, fusion=spec.label_holder.fusion
+            ),
             party={party: own},
             defaults=spec.defaults,
             stop=spec.stop,
@@ -278,6 +296,8 @@ def _train(
     say: Say,
 ) -> dict[str, Any]:
     blueprint = remote.blueprint
+    if blueprint.spec.start.run is not None:
+        raise ConfigError("start.run: parties behind a network can't start from another run yet")
     if resume:
         refuse_other_run(run.root, blueprint)
     write_blueprint(run.root, blueprint)
@@ -298,11 +318,12 @@ def _attempt(
     """Train from the last checkpoint to the end, or until a party has lost what it knew."""
     blueprint = remote.blueprint
     spec = blueprint.spec
+    guarding = blueprint.guarding(run.ledger)
     session = Session(
         hub,
         blueprint.elsewhere,
         purpose=TRAIN,
-        at_side=remote.own_party(run),
+        at_side=remote.own_party(run, guarding),
         patience=spec.patience,
     )
     fabric = GrpcFabric(session)
@@ -310,7 +331,9 @@ def _attempt(
         _assemble(fabric, remote)
         holder = blueprint.build_holder(remote.data, remote.plans)
         holder.clock = fabric.clock
-        federation = Federation(spec.method, holder, fabric, spec.patience)
+        federation = Federation(
+            spec.method, holder, fabric, spec.patience, guarding.sums, guarding.read
+        )
         loop = run.resume(federation, keeps_best=spec.stop.patience is not None)
         if loop.exchange:
             run.log(f"resumed after exchange {loop.exchange}")
@@ -318,6 +341,7 @@ def _attempt(
             run.checkpoint(federation, LoopState())
         records: Any = _Lenient(run) if spec.patience.then == "continue" else run
         result = train_federation(blueprint, remote.data, federation, loop, records, watcher)
+        write_calibration(run.root, result.calibration)
         return result.summary
     finally:
         fabric.close()

@@ -9,12 +9,19 @@ from colonnade.methods.aggvfl import AggVFL
 from colonnade.methods.alone import Alone
 from colonnade.methods.asynchronous import Asynchronous
 from colonnade.methods.centralized import Centralized
+from colonnade.methods.combinatorial import Combinatorial
 from colonnade.methods.cvfl import CVFL
 from colonnade.methods.easter import Easter
+from colonnade.methods.ensemble import Ensemble
 from colonnade.methods.fedbcd import FedBCD
 from colonnade.methods.flex import PBCD, AdaptiveFlex, Flex, SyncVFL
+from colonnade.methods.laser import Laser
+from colonnade.methods.local import Local
+from colonnade.methods.plug import Plug
 from colonnade.methods.splitnn import SplitNN
+from colonnade.methods.standard import Standard
 from colonnade.methods.vafl import VAFL
+from colonnade.methods.vfedtrans import VFedTrans
 
 __all__ = ["METHODS"]
 
@@ -30,6 +37,13 @@ METHODS: Mapping[str, type[Method]] = {
         SyncVFL,
         Flex,
         AdaptiveFlex,
+        Laser,
+        Local,
+        Standard,
+        Ensemble,
+        Combinatorial,
+        Plug,
+        VFedTrans,
         Easter,
         AggVFL,
         Alone,

@@ -29,6 +29,7 @@ from colonnade.models.registry import (
 )
 from colonnade.models.resnet import ResNet18Spec, ResNet50Spec, ResNet101Spec, Stem
 from colonnade.models.sequence import LSTMSpec
+from colonnade.models.sets import SetEncoders, SetFusions
 
 __all__ = [
     "ENCODERS",
@@ -53,6 +54,8 @@ __all__ = [
     "ResNet18Spec",
     "ResNet50Spec",
     "ResNet101Spec",
+    "SetEncoders",
+    "SetFusions",
     "Stem",
     "deterministic",
     "embedded_width",

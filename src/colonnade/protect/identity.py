@@ -26,12 +26,13 @@ class Verifier(Protocol):
 
 
 class Ed25519Signer:
-    """A fresh signing key."""
+    """A signing key: the one whose 32 secret bytes are given, or a fresh one."""
 
-    def __init__(self) -> None:
-        self._key = needed(
+    def __init__(self, secret: bytes | None = None) -> None:
+        kind = needed(
             "cryptography.hazmat.primitives.asymmetric.ed25519", "blinding"
-        ).Ed25519PrivateKey.generate()
+        ).Ed25519PrivateKey
+        self._key = kind.generate() if secret is None else kind.from_private_bytes(secret)
 
     def sign(self, message: bytes) -> bytes:
         """A signature of 64 bytes."""

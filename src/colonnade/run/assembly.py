@@ -16,9 +16,11 @@ from colonnade.core.errors import ConfigError
 from colonnade.core.federation import Federation
 from colonnade.core.label_holder import LabelHolder, LabelPart
 from colonnade.core.party import Replica, Vault
+from colonnade.core.party_sets import members
 from colonnade.core.presence import Presence
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task, infer_kind
+from colonnade.data.association import Association
 from colonnade.data.blocks import Block
 from colonnade.data.datasets import load_cpu_trace
 from colonnade.data.prepare import Preparation
@@ -28,12 +30,20 @@ from colonnade.models import (
     EncoderSpec,
     MLPSpec,
     NoFusion,
+    SetFusions,
     is_deterministic,
 )
 from colonnade.protect import ProtectionSpec
 from colonnade.run.arrangement import Arrangement, Roll, Rows
 from colonnade.run.protecting import Guarding, MakeLedger
-from colonnade.run.silo import fit_preparation, make_encoder, make_parts, make_party, make_plans
+from colonnade.run.silo import (
+    fit_preparation,
+    make_encoder,
+    make_parts,
+    make_party,
+    make_plans,
+    set_purpose,
+)
 from colonnade.run.sources import Sources
 from colonnade.run.spec import RunSpec
 
@@ -50,6 +60,7 @@ class TrainingData:
     rows: Mapping[str, Rows]
     labels: Mapping[str, np.ndarray[Any, Any]]
     roll: Roll
+    associations: tuple[Association, ...] = ()
 
 
 # The part of samples that come to be predicted.
@@ -73,6 +84,8 @@ class Blueprint:
     num_rows: Mapping[str, int]
     task: Task
     preparations: Mapping[str, Preparation]
+    # Who left for good after training: they answer no more, and nothing of theirs is read.
+    left: tuple[str, ...] = ()
     # Parties behind a network, which prepare their columns themselves.
     elsewhere: tuple[str, ...] = ()
 
@@ -85,6 +98,11 @@ class Blueprint:
     def participants(self) -> tuple[str, ...]:
         """Who computes: the owners, or the label holder with everybody's columns."""
         return (self.label_holder,) if self.spec.method.pools_blocks else self.owners
+
+    @property
+    def everyone(self) -> tuple[str, ...]:
+        """Who took part in training, those who left included."""
+        return tuple(sorted((*self.participants, *self.left)))
 
     def features(self, blocks: Mapping[str, Block]) -> dict[str, Tensor]:
         """Prepared features of these blocks, each party's rows in its own order."""
@@ -113,14 +131,23 @@ class Blueprint:
             roll = replace(roll, names=(self.label_holder,), presence=alone)
         values = arrangement.values
         labels = {part: values[numbers] for part, numbers in roll.samples.items()}
-        return TrainingData(features=features, rows=rows, labels=labels, roll=roll)
+        return TrainingData(
+            features=features,
+            rows=rows,
+            labels=labels,
+            roll=roll,
+            associations=arrangement.associations,
+        )
 
     def new_data(self, blocks: Mapping[str, Block], rows: Mapping[str, Rows]) -> TrainingData:
         """Prepared features of unlabelled samples, as the one part ``NEW``."""
         features, own_rows = self.pooled(self.features(blocks), rows)
-        names = tuple(sorted(features))
-        presence = np.stack([own_rows[name] >= 0 for name in names], axis=1)
-        roll = Roll(names=names, samples={NEW: np.arange(len(presence))}, presence={NEW: presence})
+        num_samples = len(next(iter(own_rows.values())))
+        nowhere = np.full(num_samples, -1)
+        # A party without a block is there and has none of the samples.
+        names = self.participants
+        presence = np.stack([own_rows.get(name, nowhere) >= 0 for name in names], axis=1)
+        roll = Roll(names=names, samples={NEW: np.arange(num_samples)}, presence={NEW: presence})
         return TrainingData(features=features, rows=own_rows, labels={}, roll=roll)
 
     def build(
@@ -132,7 +159,7 @@ class Blueprint:
     ) -> Federation:
         """Make parties, label holder and fabric, with fresh weights from the seed."""
         spec = self.spec
-        guarding = self._guarding(make_ledger)
+        guarding = self.guarding(make_ledger)
         plans = make_plans(spec, data.roll)
         holder = self.build_holder(data, plans)
         encoders = {}
@@ -163,9 +190,9 @@ class Blueprint:
     @property
     def protections(self) -> Mapping[str, tuple[ProtectionSpec, ...]]:
         """What each party does to its embeddings before they leave, in order."""
-        return self._guarding(None).chains
+        return self.guarding(None).chains
 
-    def _guarding(self, make_ledger: MakeLedger | None) -> Guarding:
+    def guarding(self, make_ledger: MakeLedger | None) -> Guarding:
         """Protections that fit each other, and every party's policy."""
         guarding = Guarding(
             spec=self.spec,
@@ -187,13 +214,7 @@ class Blueprint:
         """Make the label holder, with a fresh fusion model from the seed."""
         spec = self.spec
         dtype = getattr(torch, spec.dtype)
-        sizes = {name: self._encoder_spec(name).embedding for name in self.participants}
-        if spec.method.adds_embeddings:
-            _refuse_different_sizes(spec.method.info.name, sizes)
-        fusion: nn.Module = NoFusion().to(dtype)
-        if spec.method.has_fusion:
-            with drawing_from(derive_seed(spec.seed, "init", "fusion")):
-                fusion = spec.label_holder.fusion.build(sizes, self.task.num_outputs).to(dtype)
+        fusion = self._fusion().to(dtype)
         return LabelHolder(
             name=self.label_holder,
             task=self.task,
@@ -208,11 +229,40 @@ class Blueprint:
             presence=presence_of(data.roll, plans),
             seed=spec.seed,
             deterministic=is_deterministic(fusion),
+            left=self.left,
         )
+
+    def _fusion(self) -> nn.Module:
+        # As when it was trained, whoever left since.
+        spec, names = self.spec, self.everyone
+        sizes = {name: self._encoder_spec(name).embedding for name in names}
+        if spec.method.adds_embeddings:
+            _refuse_different_sizes(spec.method.info.name, sizes)
+        if not spec.method.has_fusion:
+            return NoFusion()
+        if spec.method.adds_embeddings and spec.label_holder.fusion.combine != "mean":
+            raise ConfigError(
+                f"label_holder.fusion.combine: method '{spec.method.info.name}' averages "
+                'embeddings before its network; set combine = "mean"'
+            )
+
+        def fresh(own: Mapping[str, int], *purpose: str | int) -> nn.Module:
+            with drawing_from(derive_seed(spec.seed, *purpose)):
+                return spec.label_holder.fusion.build(own, self.task.num_outputs)
+
+        sets = spec.method.predictor_sets(names)
+        if not sets:
+            return fresh(sizes, "init", "fusion")
+        by_number = {}
+        for number in sets:
+            own = {name: sizes[name] for name in members(number, names)}
+            by_number[number] = fresh(own, *set_purpose(number, sets, "fusion"))
+        return SetFusions(names, by_number)
 
     def _encoder(self, name: str) -> nn.Module:
         if not self.spec.method.pools_blocks:
-            return make_encoder(self.spec, name, self.preparations[name])
+            preparation = self.preparations[name]
+            return make_encoder(self.spec, name, preparation, names=self.everyone)
         if any(item.cardinalities for item in self.preparations.values()):
             raise ConfigError(
                 "method.name: 'centralized' can't pool embedded categories; set "
@@ -299,7 +349,12 @@ def fit_blueprint(spec: RunSpec, sources: Sources, arrangement: Arrangement) -> 
         num_samples=arrangement.roll.num_samples,
         num_complete=arrangement.roll.num_complete,
         num_rows=arrangement.num_rows,
-        task=Task.fit(kind, arrangement.values[train], loss=spec.label_holder.loss),
+        task=Task.fit(
+            kind,
+            arrangement.values[train],
+            loss=spec.label_holder.loss,
+            balanced=spec.label_holder.class_weights == "balanced",
+        ),
         preparations={
             name: fit_preparation(spec, name, block, arrangement.rows[name], arrangement.roll)
             for name, block in arrangement.blocks.items()

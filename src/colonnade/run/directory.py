@@ -7,7 +7,9 @@
     summary.json                      written at the end
     checkpoint.json                   which checkpoint counts; written last, so always a whole one
     run.log
+    left.json                         who left for good, once somebody did
     label_holder/task.json, TAG.safetensors
+    label_holder/calibration.json     how sure predictions may be, once the run has ended
     parties/NAME/preparation.json, TAG.safetensors    what stays with that party
     parties/NAME/ledger.jsonl, ledger.seal.json       what left it
 """
@@ -24,6 +26,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from colonnade.core.calibration import Calibration
 from colonnade.core.config import dump, parse
 from colonnade.core.errors import ConfigError, DataError, StorageError
 from colonnade.core.federation import Federation, LoopState
@@ -45,17 +48,23 @@ from colonnade.run.storage import (
 )
 
 __all__ = [
+    "LEFT",
     "RunDirectory",
     "ledger_heads",
     "local_parties",
+    "lock_or_refuse",
     "read_blueprint",
+    "read_calibration",
+    "read_left",
     "refuse_other_run",
     "restore_model",
     "write_blueprint",
+    "write_calibration",
     "write_model",
 ]
 
 _MODEL = "model"
+LEFT = "left.json"
 
 
 def write_blueprint(root: Path, blueprint: Blueprint) -> None:
@@ -75,6 +84,7 @@ def _plain_blueprint(root: Path, blueprint: Blueprint) -> dict[Path, Any]:
         "elsewhere": list(blueprint.elsewhere),
     }
     return {
+        **({root / LEFT: {"left": list(blueprint.left)}} if blueprint.left else {}),
         root / "config.json": plain_spec(blueprint.spec),
         root / "label_holder" / "task.json": task,
         **{
@@ -89,6 +99,7 @@ def read_blueprint(root: Path) -> Blueprint:
     if not root.is_dir():
         raise StorageError(f"{root}: no such directory; give a run directory")
     spec = parse_spec(read_json(root / "config.json"))
+    left = read_left(root)
     file = root / "label_holder" / "task.json"
     preparations = {}
     try:
@@ -96,11 +107,12 @@ def read_blueprint(root: Path) -> Blueprint:
         label, holder = task.pop("label"), task.pop("holder")
         num_samples, num_rows = task.pop("num_samples"), task.pop("num_rows")
         num_complete, elsewhere = task.pop("num_complete"), task.pop("elsewhere", [])
-        fitted = Task(**{**task, "classes": tuple(task["classes"])})
+        fitted = Task(**{**task, **{key: tuple(task[key]) for key in ("classes", "class_weights")}})
         for file in sorted((root / "parties").glob("*/preparation.json")):
             plain = read_json(file)
             name = plain.pop("party")
-            preparations[name] = parse(Preparation, plain)
+            if name not in left:
+                preparations[name] = parse(Preparation, plain)
     except (KeyError, TypeError, AttributeError, ConfigError) as error:
         raise StorageError(f"{file}: damaged: {type(error).__name__}: {error}") from error
     return Blueprint(
@@ -112,12 +124,51 @@ def read_blueprint(root: Path) -> Blueprint:
         num_rows=num_rows,
         task=fitted,
         preparations=preparations,
+        left=left,
         elsewhere=tuple(elsewhere),
     )
 
 
+def read_left(root: Path) -> tuple[str, ...]:
+    """Who left a run's federation for good."""
+    if not (root / LEFT).exists():
+        return ()
+    names = read_json(root / LEFT).get("left")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise StorageError(f"{root / LEFT}: damaged: expected a list of names under 'left'")
+    return tuple(names)
+
+
+def write_calibration(root: Path, calibration: Calibration | None) -> None:
+    """Write how sure predictions may be; nothing if that is not known."""
+    if calibration is not None:
+        write_json(root / "label_holder" / "calibration.json", asdict(calibration))
+
+
+def read_calibration(root: Path) -> Calibration | None:
+    """Read what ``write_calibration`` wrote, if anything."""
+    file = root / "label_holder" / "calibration.json"
+    if not file.exists():
+        return None
+    plain = read_json(file)
+    try:
+        by_size = {
+            key: {int(size): float(value) for size, value in plain[key].items()}
+            for key in ("temperatures", "spreads")
+        }
+        return Calibration(**by_size, otherwise=float(plain["otherwise"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(f"{file}: damaged: {type(error).__name__}: {error}") from error
+
+
 def refuse_other_run(root: Path, blueprint: Blueprint) -> None:
     """A resumed run may be given more time; settings and data must be those it began with."""
+    left = read_left(root)
+    if left:
+        raise ConfigError(
+            f"{root}: {', '.join(left)} left this federation, so it can't train on; start another "
+            "run from it with --from"
+        )
     has_begun = (root / "checkpoint.json").exists()
     for file, current in _plain_blueprint(root, blueprint).items():
         if not has_begun and not file.exists():
@@ -182,6 +233,20 @@ def _fetch_weights(root: Path, federation: Federation, tag: str) -> None:
     federation.fabric.run(federation.fabric.fetch(tag))
 
 
+def lock_or_refuse(root: Path) -> int:
+    """Hold a run directory for this process; gives the handle to close."""
+    # The system lets go of the lock when the process ends, however it ends.
+    handle = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise StorageError(
+            f"{root}: in use by another process; wait for it, or choose another directory"
+        ) from error
+    return handle
+
+
 class RunDirectory:
     """One run's directory, held open by one process at a time."""
 
@@ -193,7 +258,7 @@ class RunDirectory:
             raise StorageError(f"{root}: nothing to resume here; leave out --resume")
         try:
             root.mkdir(parents=True, exist_ok=True)
-            self._lock = self._lock_or_refuse()
+            self._lock = lock_or_refuse(root)
         except OSError as error:
             raise StorageError(f"{root}: can't be a run directory: {error.strerror}") from error
         try:
@@ -220,18 +285,6 @@ class RunDirectory:
             )
         if resume and not exists:
             raise StorageError(f"{self.root}: nothing to resume here; leave out --resume")
-
-    def _lock_or_refuse(self) -> int:
-        # The system lets go of the lock when the process ends, however it ends.
-        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(handle)
-            raise StorageError(
-                f"{self.root}: in use by another process; wait for it, or choose another directory"
-            ) from error
-        return handle
 
     def vault(self, party: str) -> DirectoryVault:
         """A party's own place for checkpoints."""

@@ -15,10 +15,10 @@ from colonnade.core.sums import Sums
 from colonnade.protect.adding import RingSums
 from colonnade.protect.compression import unpack_value
 from colonnade.protect.guard import PartyGuard, check_chain
-from colonnade.protect.identity import Ed25519Signer, PinnedVerifier
+from colonnade.protect.identity import Ed25519Signer, PinnedVerifier, Signer, Verifier
 from colonnade.protect.ledger import Ledger
 from colonnade.protect.policy import Policy, Terms, read_policy
-from colonnade.protect.specs import Blind, Compression, Fixed, ProtectionSpec, Ring
+from colonnade.protect.specs import Blind, Budget, Compression, Fixed, ProtectionSpec, Ring
 from colonnade.run.spec import CHOICES, RunSpec
 
 __all__ = ["Guarding", "MakeLedger"]
@@ -51,6 +51,11 @@ class Guarding:
             raise ConfigError(
                 f"method.name: '{method.info.name}' brings all columns to one place, where no "
                 "protection holds; leave out protect, or use another method"
+            )
+        if not method.can_be_protected and any(wanted):
+            raise ConfigError(
+                f"method.name: what parties send in '{method.info.name}' does not go through the "
+                "one encoder that protections are for; leave out protect, or use another method"
             )
         if self._ring is not None:
             self._check_ring(self._ring)
@@ -184,17 +189,37 @@ class Guarding:
             if not chain and policy is None and self.make_ledger is None:
                 guards[name] = None
                 continue
-            guards[name] = PartyGuard(
-                party=name,
-                encoder=encoder,
-                protections=chain,
-                budget=None if policy is None else policy.budget,
+            guards[name] = self.guard(
+                name,
+                encoder,
                 ledger=None if self.make_ledger is None else self.make_ledger(name),
-                seed=self.spec.seed,
+                budget=None if policy is None else policy.budget,
                 signer=signers.get(name),
                 verifier=PinnedVerifier(name, pinned) if name in signers else None,
             )
         return guards
+
+    def guard(
+        self,
+        name: str,
+        encoder: nn.Module,
+        *,
+        ledger: Ledger | None,
+        budget: Budget | None,
+        signer: Signer | None,
+        verifier: Verifier | None,
+    ) -> Guard:
+        """The guard of one party."""
+        return PartyGuard(
+            party=name,
+            encoder=encoder,
+            protections=self._chain_of(name),
+            budget=budget,
+            ledger=ledger,
+            seed=self.spec.seed,
+            signer=signer,
+            verifier=verifier,
+        )
 
     def _policy_of(self, name: str) -> Policy | None:
         own = self.spec.party.get(name)

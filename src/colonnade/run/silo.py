@@ -5,7 +5,7 @@ A party in this process and one behind a network are made by the same lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -14,16 +14,26 @@ from torch import Tensor, nn
 from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.party import Part, Party, Replica, Vault
+from colonnade.core.party_sets import members
 from colonnade.core.presence import observed_sets
 from colonnade.core.protection import Guard
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.data.blocks import Block
 from colonnade.data.prepare import Preparation
-from colonnade.models import CategoricalEmbedding, embedded_width, is_deterministic
+from colonnade.models import CategoricalEmbedding, SetEncoders, embedded_width, is_deterministic
 from colonnade.run.arrangement import Roll, Rows
 from colonnade.run.spec import RunSpec
 
-__all__ = ["fit_preparation", "make_encoder", "make_parts", "make_party", "make_plan", "make_plans"]
+__all__ = [
+    "fit_preparation",
+    "make_encoder",
+    "make_parts",
+    "make_party",
+    "make_plan",
+    "make_plans",
+    "refuse_unguarded",
+    "set_purpose",
+]
 
 
 def make_plan(
@@ -71,11 +81,34 @@ def make_parts(
     return parts
 
 
-def make_encoder(spec: RunSpec, name: str, preparation: Preparation) -> nn.Module:
-    """A party's network, with fresh weights from the seed."""
+def make_encoder(
+    spec: RunSpec, name: str, preparation: Preparation, *, names: tuple[str, ...]
+) -> nn.Module:
+    """A party's network, with fresh weights from the seed; ``names`` are all who take part.
+
+    Where a method has networks for sets of parties: one for each set that the party is in. That
+    for everybody begins like the only one of other methods.
+    """
+    sets = [item for item in spec.method.predictor_sets(names) if name in members(item, names)]
+    if not sets:
+        return _encoder(spec, name, preparation, "init", "party", name)
+    return SetEncoders(
+        {
+            number: _encoder(spec, name, preparation, *set_purpose(number, sets, "party", name))
+            for number in sets
+        }
+    )
+
+
+def set_purpose(number: int, sets: Sequence[int], *whose: str) -> tuple[str | int, ...]:
+    """What a network for a set of parties draws its first weights for."""
+    return ("init", *whose) if number == max(sets) else ("init", *whose, "set", number)
+
+
+def _encoder(spec: RunSpec, name: str, preparation: Preparation, *purpose: str | int) -> nn.Module:
     dtype = getattr(torch, spec.dtype)
     encoder_spec = spec.encoder_of(name)
-    with drawing_from(derive_seed(spec.seed, "init", "party", name)):
+    with drawing_from(derive_seed(spec.seed, *purpose)):
         try:
             if not preparation.cardinalities:
                 return encoder_spec.build(preparation.shape).to(dtype)
@@ -84,6 +117,16 @@ def make_encoder(spec: RunSpec, name: str, preparation: Preparation) -> nn.Modul
             return CategoricalEmbedding(inner, numeric, cardinalities).to(dtype)
         except ConfigError as error:
             raise ConfigError(f"party.{name}.encoder: {error}") from error
+
+
+def refuse_unguarded(spec: RunSpec, name: str, label_holder: str, guard: Guard | None) -> None:
+    """Raise ConfigError if a party would send as it is what its settings say to protect."""
+    wanted = spec.protect_of(name, label_holder) or spec.method.wants_packed
+    if guard is None and name != label_holder and wanted:
+        raise ConfigError(
+            f"party.{name}.protect: nothing here keeps what the settings promise; make the party "
+            "with a guard"
+        )
 
 
 def make_party(
@@ -98,6 +141,7 @@ def make_party(
     guard: Guard | None = None,
 ) -> Party:
     """The party's half of the run's method."""
+    refuse_unguarded(spec, name, spec.label_holder.name or "", guard)
     dtype = getattr(torch, spec.dtype)
     modules = {}
     if spec.method.has_heads:

@@ -14,6 +14,7 @@ from colonnade.core.errors import Refused
 from colonnade.core.federation import Event, Federation, LoopState
 from colonnade.core.parties import Parties
 from colonnade.run.assembly import Blueprint
+from colonnade.run.missing import Findings
 from colonnade.run.spec import CHOICES
 
 __all__ = ["aligned_line", "evaluation_line", "progress_line", "revision", "summarize"]
@@ -92,6 +93,8 @@ def summarize(
     loop: LoopState,
     quality: Mapping[str, Mapping[str, float]],
     seconds: float,
+    findings: Findings | None = None,
+    start: Mapping[str, Any] | None = None,
     *,
     refusal: Refused | None = None,
 ) -> dict[str, Any]:
@@ -114,7 +117,10 @@ def summarize(
         "parties": list(blueprint.participants),
         "label_holder": blueprint.label_holder,
         "num_samples": dict(blueprint.num_samples),
+        "num_complete": dict(blueprint.num_complete),
         "num_rows": dict(blueprint.num_rows),
+        **(findings or Findings()).plain,
+        "start": start,
         "local_steps": local_steps,
         "bytes_up": {name: item.bytes_up for name, item in traffic.items()},
         "bytes_down": {name: item.bytes_down for name, item in traffic.items()},

@@ -1,0 +1,56 @@
+"""Ensemble: local models, and a majority vote of those that have the sample.
+
+Paper: LASER-VFL's baseline "Ensemble" (section 5): trained as Local; predictions are shared and the
+majority decides, ties at random. Departures:
+
+1. Parties without labels train by gradients from the label holder, as in ``local``.
+2. A regression has no majority: the mean of the numbers is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from colonnade.core.guessing import voted
+from colonnade.core.label_holder import LabelHolder
+from colonnade.core.messages import Batch
+from colonnade.core.method import Method, MethodInfo
+from colonnade.core.own_models import OwnModelParty, conclude_each, own_model_step
+from colonnade.core.parties import Parties
+
+__all__ = ["Ensemble"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ensemble(Method):
+    """A model at every party, and the majority of the parties that have the sample."""
+
+    info = MethodInfo(
+        name="ensemble",
+        paper="baseline (LASER-VFL: Ensemble)",
+        summary="every party trains by itself; whoever has the sample votes, the majority decides",
+        tolerates_slow=False,
+        tolerates_missing=True,
+        heterogeneous_models=True,
+        private_labels=True,
+    )
+    party = OwnModelParty
+    has_heads = True
+    has_fusion = False
+
+    async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
+        """One step of every model on a batch that its party has."""
+        await own_model_step(holder, parties, batch)
+
+    async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
+        """The majority of those who have the samples."""
+        return voted(holder, batch, await conclude_each(holder, parties, batch))
+
+    async def predict_each(
+        self, holder: LabelHolder, parties: Parties, batch: Batch
+    ) -> Mapping[str, Tensor]:
+        """Every present party's own outputs, before the vote."""
+        return await conclude_each(holder, parties, batch)

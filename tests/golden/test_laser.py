@@ -1,0 +1,615 @@
+"""LASER-VFL against slow and obvious versions of itself, and against the methods it contains."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import colonnade
+from colonnade.core.block_sets import (
+    outputs_of_averages,
+    rarity_of_sets,
+    sample_sets,
+    set_weights,
+    weighted_losses,
+)
+from colonnade.core.errors import ConfigError, ProtocolError
+from colonnade.core.federation import Federation
+from colonnade.core.messages import Batch
+from colonnade.core.optimizers import OptimizerSpec
+from colonnade.core.parties import Patience
+from colonnade.core.party import Party
+from colonnade.core.task import Task
+from colonnade.methods import laser
+from colonnade.methods.laser import Laser, LaserParty, Ring
+from colonnade.methods.local import Local
+from colonnade.methods.splitnn import SplitNN
+from federations import (
+    ENCODERS,
+    FABRICS,
+    KIND_OF_LOSS,
+    assert_bitwise_equal,
+    make_federation,
+    train,
+    weights,
+)
+
+F64 = torch.float64
+LABELS = ("private", "shared")
+# Narrower than an embedding, wider, with a layer between, and none that narrows first.
+HEADS: Mapping[str, tuple[int, ...]] = {"linear": (), "narrow": (2,), "wide": (9, 5)}
+LR = 0.1
+
+
+def containing(first: int, num_blocks: int) -> Iterator[tuple[int, ...]]:
+    """Every set of blocks that has the first one."""
+    others = [block for block in range(num_blocks) if block != first]
+    for size in range(num_blocks):
+        for chosen in itertools.combinations(others, size):
+            yield (first, *chosen)
+
+
+def as_row(members: tuple[int, ...], num_blocks: int) -> list[float]:
+    return [1 / len(members) if block in members else 0.0 for block in range(num_blocks)]
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=F64)
+
+
+def network(sizes: tuple[int, ...]) -> nn.Sequential:
+    torch.manual_seed(sum(sizes))
+    layers: list[nn.Module] = []
+    for wide, narrow in itertools.pairwise(sizes):
+        layers += [nn.Linear(wide, narrow), nn.Tanh()]
+    return nn.Sequential(*layers[:-1]).to(F64)
+
+
+# Sampled sets
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("num_blocks", [1, 2, 3, 5, 16])
+def test_one_set_of_every_size(num_blocks: int, own: bool) -> None:
+    for seed in range(40):
+        sets = sample_sets(num_blocks, seed, F64, own=own)
+        assert sets.shape == (num_blocks, num_blocks)
+        assert (sets > 0).sum(1).tolist() == list(range(1, num_blocks + 1))
+        assert torch.allclose(sets.sum(1), torch.ones(num_blocks, dtype=F64))
+        if own:
+            assert (sets[:, 0] > 0).all()
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_sets_of_a_size_are_equally_likely(own: bool) -> None:
+    num_draws = 6000
+    counts: dict[tuple[int, ...], int] = {}
+    for seed in range(num_draws):
+        for row in sample_sets(4, seed, F64, own=own):
+            members = tuple(row.nonzero()[:, 0].tolist())
+            counts[members] = counts.get(members, 0) + 1
+    for size, number in zip(range(1, 5), (1, 3, 3, 1) if own else (4, 6, 4, 1), strict=True):
+        found = [count for members, count in counts.items() if len(members) == size]
+        assert len(found) == number
+        assert all(abs(count / num_draws - 1 / number) < 0.025 for count in found)
+
+
+def test_weights_are_those_of_equation_8_and_add_up() -> None:
+    assert set_weights(4, "paper", own=True).tolist() == [1, 3 / 2, 3 / 3, 1 / 4]
+    for num_blocks in (1, 2, 5, 16, 32):
+        total = set_weights(num_blocks, "paper", own=True).sum().item()
+        assert total == pytest.approx((2**num_blocks - 1) / num_blocks, rel=1e-12)
+        for own in (True, False):
+            normalised = set_weights(num_blocks, "normalised", own=own)
+            assert normalised.sum().item() == pytest.approx(1.0, rel=1e-12)
+            plain = set_weights(num_blocks, "paper", own=own)
+            assert torch.allclose(normalised, plain / plain.sum(), rtol=1e-12)
+
+
+# Lemma 1
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2, 3, 4, 5])
+def test_the_estimate_is_unbiased_over_all_task_sets(num_blocks: int) -> None:
+    """The mean over every choice of S_k1 .. S_km is equation (5) and its gradient."""
+    head = network((3, 2))
+    encoders = [nn.Linear(2, 3).to(F64) for _ in range(num_blocks)]
+    inputs = random(num_blocks, 6, 2)
+    task = Task(kind="multiclass", loss_name="cross_entropy", classes=(0, 1))
+    targets = torch.tensor([0, 1, 1, 0, 1, 0])
+    parameters = [*head.parameters(), *(item for own in encoders for item in own.parameters())]
+    blocks = torch.stack([own(x) for own, x in zip(encoders, inputs, strict=True)])
+
+    exact = sum(
+        task.loss(head(blocks[list(members)].mean(0)), targets) / len(members)
+        for members in containing(0, num_blocks)
+    )
+    by_size = [
+        [item for item in containing(0, num_blocks) if len(item) == size]
+        for size in range(1, num_blocks + 1)
+    ]
+    choices = list(itertools.product(*by_size))
+    weights_of_sizes = set_weights(num_blocks, "paper", own=True)
+    estimates = []
+    for choice in choices:
+        sets = torch.tensor([as_row(members, num_blocks) for members in choice], dtype=F64)
+        outputs = outputs_of_averages(head, sets, blocks[0], blocks[1:])
+        losses = task.losses(outputs.flatten(0, 1), targets.repeat(num_blocks))
+        estimates.append(weighted_losses(losses.view(num_blocks, -1), weights_of_sizes))
+    mean = torch.stack(estimates).mean()
+
+    assert mean.item() == pytest.approx(exact.item(), rel=1e-12)
+    for found, wanted in zip(
+        torch.autograd.grad(mean, parameters, retain_graph=True),
+        torch.autograd.grad(exact, parameters),
+        strict=True,
+    ):
+        assert torch.allclose(found, wanted, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2, 3, 4])
+def test_one_network_for_all_sets_is_unbiased_too(num_blocks: int) -> None:
+    values = {
+        members: random(1, seed=sum(2**m for m in members)) for members in subsets(num_blocks)
+    }
+    exact = sum(item.item() for item in values.values())
+    found = 0.0
+    for size, weight in enumerate(set_weights(num_blocks, "paper", own=False).tolist(), start=1):
+        of_size = [item.item() for members, item in values.items() if len(members) == size]
+        found += weight * sum(of_size) / len(of_size)
+    assert found == pytest.approx(exact, rel=1e-12)
+
+
+def subsets(num_blocks: int) -> list[tuple[int, ...]]:
+    return [
+        members
+        for size in range(1, num_blocks + 1)
+        for members in itertools.combinations(range(num_blocks), size)
+    ]
+
+
+# Stacked tasks
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    num_blocks=st.integers(1, 6),
+    num_samples=st.integers(1, 5),
+    sizes=st.sampled_from([(4, 3), (4, 4), (4, 7), (4, 2, 3), (4, 6, 2), (4, 1)]),
+    seed=st.integers(0, 10_000),
+)
+def test_stacked_sets_equal_the_loop_over_them(
+    num_blocks: int, num_samples: int, sizes: tuple[int, ...], seed: int
+) -> None:
+    head = network(sizes)
+    blocks = random(num_blocks, num_samples, 4, seed=seed).requires_grad_()
+    sets = sample_sets(num_blocks, seed, F64, own=True)
+    upstream = random(num_blocks, num_samples, sizes[-1], seed=seed + 1)
+    stacked = outputs_of_averages(head, sets, blocks[0], blocks[1:])
+    looped = torch.stack([head(blocks[row > 0].mean(0)) for row in sets])
+    assert torch.allclose(stacked, looped, rtol=1e-12, atol=1e-12)
+    wanted = [blocks, *head.parameters()]
+    for ours, theirs in zip(
+        torch.autograd.grad(stacked, wanted, upstream),
+        torch.autograd.grad(looped, wanted, upstream),
+        strict=True,
+    ):
+        assert torch.allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_a_network_that_does_not_begin_with_a_linear_layer_is_averaged_before() -> None:
+    head = nn.Sequential(nn.Tanh(), nn.Linear(4, 2)).to(F64)
+    blocks = random(3, 5, 4)
+    sets = sample_sets(3, 1, F64, own=True)
+    looped = torch.stack([head(blocks[row > 0].mean(0)) for row in sets])
+    found = outputs_of_averages(head, sets, blocks[0], blocks[1:])
+    assert torch.allclose(found, looped, rtol=1e-12, atol=1e-12)
+
+
+def test_a_ring_gives_the_others_in_order_and_adds_up_what_comes_back() -> None:
+    embeddings = {name: torch.full((2, 3), float(place)) for place, name in enumerate("abcd")}
+    ring = Ring(embeddings)
+    assert ring.others()["c"][:, 0, 0].tolist() == [3, 0, 1]
+    assert ring.turned({"a": 1, "b": 2, "c": 3, "d": 4})["b"].tolist() == [2, 3, 4, 1]
+    # Everybody sends what it got: each embedding comes back from the three others.
+    sums = ring.sums(ring.others())
+    assert {name: item[0, 0].item() for name, item in sums.items()} == {
+        "a": 0,
+        "b": 3,
+        "c": 6,
+        "d": 9,
+    }
+    # One that did not answer is absent.
+    partly = ring.sums({name: item for name, item in ring.others().items() if name != "a"})
+    assert {name: item[0, 0].item() for name, item in partly.items()} == {
+        "a": 0,
+        "b": 2,
+        "c": 4,
+        "d": 6,
+    }
+
+
+# Against centralized autograd of equation (7)
+
+
+PRESENCE = torch.tensor(
+    [[True, True, True, True]] * 9
+    + [[True, False, True, True]] * 7
+    + [[False, True, True, False]] * 8
+)
+
+
+def build(method: Laser, **changes: Any) -> Federation:
+    return make_federation(
+        **{
+            "num_parties": 4,
+            "method": method,
+            "dtype": F64,
+            "kind": "multiclass",
+            "presence": {"train": PRESENCE},
+            "fusion_hidden": (),
+            "optimizer": OptimizerSpec(name="sgd", lr=LR),
+        }
+        | changes
+    )
+
+
+def loss_of_equation_7(
+    federation: Federation, batch: Batch, models: Mapping[str, nn.ModuleDict], method: Laser
+) -> Tensor:
+    """One graph over everybody's networks, one task after the other."""
+    holder, parties = federation.holder, federation.fabric.parties
+    observed = holder.observed(batch, federation.fabric.names)
+    targets = holder.targets(batch)
+    embedded = {name: models[name]["encoder"](parties[name].rows(batch)) for name in observed}
+    shares = dict.fromkeys(observed, 1.0)
+    if method.normalise_presence:
+        table = PRESENCE.double().mean(0)
+        common = table.log().mean().exp()
+        shares = {name: (common / table[int(name[1])]).item() for name in observed}
+    total = torch.zeros((), dtype=F64)
+    num_blocks = len(observed)
+    a = set_weights(num_blocks, method.weights, own=True)
+    for place, name in enumerate(observed):
+        order = [*observed[place:], *observed[:place]]
+        sets = parties[name]._sets(batch, torch.zeros(num_blocks - 1, 1, dtype=F64))
+        for row, weight in zip(sets, a, strict=True):
+            members = [other for other, here in zip(order, row, strict=True) if here > 0]
+            factor = 1.0
+            for member in members:
+                factor *= shares[member]
+            mean = sum(embedded[member] for member in members) / len(members)
+            total = total + weight * factor * holder.task.loss(models[name]["head"](mean), targets)
+    return total
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize(
+    "settings_of", [{}, {"weights": "normalised"}, {"normalise_presence": True}], ids=str
+)
+def test_every_step_is_that_of_centralized_autograd(
+    head: str, labels: Any, settings_of: dict[str, Any]
+) -> None:
+    method = Laser(labels=labels, **settings_of)
+    federation = build(method, fusion_hidden=HEADS[head])
+    twin = build(method, fusion_hidden=HEADS[head])
+    models = {name: party.model for name, party in twin.fabric.parties.items()}
+    parameters = [item for model in models.values() for item in model.parameters()]
+    seen = set()
+    for number in range(federation.exchanges_per_epoch * 2):
+        batch = Batch("train", number)
+        seen.add(federation.holder.observed(batch, federation.fabric.names))
+        loss = loss_of_equation_7(twin, batch, models, method)
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                if gradient is not None:
+                    parameter -= LR * gradient
+        federation.fabric.run(method.exchange(federation.holder, federation.parties, batch))
+        ours, theirs = weights(federation), weights(twin)
+        assert all(torch.allclose(ours[key], theirs[key], rtol=0, atol=1e-12) for key in ours)
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("loss", KIND_OF_LOSS)
+def test_every_loss_has_the_gradient_of_centralized_autograd(loss: str) -> None:
+    method = Laser()
+    changes = {"kind": KIND_OF_LOSS[loss], "loss": loss}
+    federation, twin = build(method, **changes), build(method, **changes)
+    models = {name: party.model for name, party in twin.fabric.parties.items()}
+    parameters = {
+        f"{name}.{key}": item
+        for name, model in models.items()
+        for key, item in model.named_parameters()
+    }
+    batch = Batch("train", 1)
+    total = loss_of_equation_7(twin, batch, models, method)
+    gradients = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+    before = weights(federation)
+    federation.fabric.run(method.exchange(federation.holder, federation.parties, batch))
+    after = weights(federation)
+    for key, gradient in zip(parameters, gradients, strict=True):
+        change = torch.zeros_like(before[key]) if gradient is None else -LR * gradient
+        assert torch.allclose(after[key] - before[key], change, rtol=0, atol=1e-12)
+
+
+# Labels private or shared: the same numbers
+
+
+@pytest.mark.parametrize("fabric", FABRICS)
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("normalise", [False, True])
+def test_private_labels_give_the_bits_of_shared_ones(
+    encoder: str, fabric: str, normalise: bool
+) -> None:
+    changes = {
+        "encoder": ENCODERS[encoder],
+        "fabric": fabric,
+        "fusion_hidden": (3,),
+        "fusion_dropout": 0.3,
+        "optimizer": OptimizerSpec(name="adam", lr=0.01),
+    }
+    found = []
+    for labels in LABELS:
+        method = Laser(labels=labels, normalise_presence=normalise)  # type: ignore[arg-type]
+        federation = build(method, **changes)
+        losses = [event.loss for event in train(federation, 10)]
+        found.append((losses, weights(federation)))
+    assert found[0][0] == found[1][0]
+    assert_bitwise_equal(found[0][1], found[1][1])
+
+
+# What it contains
+
+
+ONE_EACH = torch.eye(4, dtype=torch.bool).repeat(6, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("kind", ["binary", "multiclass", "regression"])
+def test_one_block_per_sample_is_local_training_bit_for_bit(
+    dtype: torch.dtype, encoder: str, labels: Any, kind: Any
+) -> None:
+    changes: dict[str, Any] = {
+        "dtype": dtype,
+        "kind": kind,
+        "presence": {"train": ONE_EACH},
+        "encoder": ENCODERS[encoder],
+        "fusion_hidden": (5,),
+        "fusion_dropout": 0.25,
+        "batch_size": 3,
+        "optimizer": OptimizerSpec(name="adam", lr=0.01),
+    }
+    federation = build(Laser(labels=labels), **changes)
+    local = build(Local(), **changes)  # type: ignore[arg-type]
+    losses = [[event.loss for event in train(item, 16)] for item in (federation, local)]
+    assert_bitwise_equal(weights(federation), weights(local))
+    assert losses[0] == losses[1]
+
+
+def only_the_full_set(num_blocks: int, kind: str, *, own: bool) -> Tensor:
+    return torch.tensor([0.0] * (num_blocks - 1) + [1.0], dtype=F64)
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_only_the_full_set_is_splitnn_by_averages_with_a_head_per_party(
+    labels: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(laser, "set_weights", only_the_full_set)
+    method = Laser(labels=labels)
+    federation, twin = (build(method, presence=None) for _ in range(2))
+    models = {name: party.model for name, party in twin.fabric.parties.items()}
+    parameters = [item for model in models.values() for item in model.parameters()]
+    for number in range(6):
+        batch = Batch("train", number)
+        embedded = [
+            model["encoder"](twin.fabric.parties[name].rows(batch))
+            for name, model in models.items()
+        ]
+        average, targets = torch.stack(embedded).mean(0), twin.holder.targets(batch)
+        heads = [model["head"](average) for model in models.values()]
+        loss = sum(twin.holder.task.loss(item, targets) for item in heads)
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter -= LR * gradient
+    train(federation, 6)
+    ours, theirs = weights(federation), weights(twin)
+    assert all(torch.allclose(ours[key], theirs[key], rtol=0, atol=1e-12) for key in ours)
+
+
+def test_one_head_on_the_full_set_is_splitnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(laser, "set_weights", only_the_full_set)
+    changes: dict[str, Any] = {"presence": None, "combine": "mean", "fusion_hidden": (6,)}
+    federation = build(Laser(heads="label_holder"), **changes)
+    splitnn = build(SplitNN(), **changes)  # type: ignore[arg-type]
+    losses = [[event.loss for event in train(item, 9)] for item in (federation, splitnn)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
+    ours, theirs = weights(federation), weights(splitnn)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.allclose(ours[key], theirs[key], rtol=0, atol=1e-12) for key in ours)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_one_head_at_the_label_holder_has_the_gradient_of_centralized_autograd(
+    normalise: bool,
+) -> None:
+    method = Laser(heads="label_holder", normalise_presence=normalise)
+    changes: dict[str, Any] = {"combine": "mean", "fusion_hidden": (6,)}
+    federation, twin = build(method, **changes), build(method, **changes)
+    parties, holder = twin.fabric.parties, twin.holder
+    batch = Batch("train", 2)
+    observed = holder.observed(batch, twin.fabric.names)
+    embedded = torch.stack([parties[name].encoder(parties[name].rows(batch)) for name in observed])
+    seed = laser.derive_seed(holder.seed, "sets", batch.part, batch.number)
+    sets = sample_sets(len(observed), seed, F64, own=False)
+    scale = set_weights(len(observed), "paper", own=False)
+    if normalise:
+        shares = PRESENCE.double().mean(0)
+        factors = shares.log().mean().exp() / shares
+        scale = scale * rarity_of_sets(sets, factors[[int(name[1]) for name in observed]])
+    loss = sum(
+        weight
+        * holder.task.loss(holder.fusion.head(embedded[row > 0].mean(0)), holder.targets(batch))
+        for row, weight in zip(sets, scale, strict=True)
+    )
+    models = {"fusion": holder.fusion} | {name: parties[name].model for name in observed}
+    named = {
+        f"{name}.{key}": item
+        for name, model in models.items()
+        for key, item in model.named_parameters()
+    }
+    gradients = torch.autograd.grad(loss, list(named.values()))
+    before = weights(federation)
+    federation.fabric.run(method.exchange(federation.holder, federation.parties, batch))
+    after = weights(federation)
+    for key, gradient in zip(named, gradients, strict=True):
+        assert torch.allclose(after[key] - before[key], -LR * gradient, rtol=0, atol=1e-12)
+
+
+# Normalisation by presence
+
+
+def test_equal_presence_needs_no_normalisation() -> None:
+    table = torch.tensor([[True, True, False, False], [False, False, True, True]] * 12)
+    runs = [
+        build(Laser(normalise_presence=normalise), presence={"train": table})
+        for normalise in (False, True)
+    ]
+    for federation in runs:
+        train(federation, 8)
+    ours, theirs = map(weights, runs)
+    assert all(torch.allclose(ours[key], theirs[key], rtol=0, atol=1e-14) for key in ours)
+
+
+# Prediction
+
+
+INFERENCE = torch.tensor(
+    [[True, True, True, True], [False, True, False, True], [True, False, False, False]]
+).repeat(3, 1)
+
+
+def test_every_party_that_has_a_sample_predicts_from_all_that_is_there() -> None:
+    federation = build(
+        Laser(),
+        num_validation=9,
+        presence={"train": PRESENCE, "validation": INFERENCE},
+        encoder=ENCODERS["both"],
+    )
+    train(federation, 5)
+    parties = federation.fabric.parties
+    plan = federation.holder.parts["validation"].plan
+    found = federation.outputs_each("validation", plan)
+    one = federation.outputs("validation", plan)
+    for position in range(9):
+        here = [name for name, there in zip(parties, INFERENCE[position], strict=True) if there]
+        embedded = []
+        for name in here:
+            part = parties[name].parts["validation"]
+            row = position if part.rows is None else int(part.rows[position])
+            parties[name].model.eval()
+            embedded.append(parties[name].encoder(part.features[row : row + 1]))
+        average = torch.stack(embedded).mean(0)
+        wanted = {name: parties[name].model["head"](average)[0] for name in here}
+        for name in parties:
+            places = found[name].positions.tolist()
+            assert (position in places) == (name in here)
+            if name in here:
+                outputs = found[name].outputs[places.index(position)]
+                assert torch.allclose(outputs, wanted[name], rtol=0, atol=1e-12)
+        mean = torch.stack(list(wanted.values())).mean(0)
+        assert torch.allclose(one[position], mean, rtol=0, atol=1e-12)
+
+
+def test_one_head_at_the_label_holder_predicts_for_all() -> None:
+    federation = build(
+        Laser(heads="label_holder"),
+        num_validation=9,
+        presence={"train": PRESENCE, "validation": INFERENCE},
+        combine="mean",
+    )
+    train(federation, 5)
+    plan = federation.holder.parts["validation"].plan
+    assert federation.outputs("validation", plan).shape == (9, 3)
+    assert federation.outputs_each("validation", plan) == {}
+
+
+# Who sends what
+
+
+def test_what_crosses_the_links() -> None:
+    batch_size, width, classes, num_parties = 8, 4, 3, 4
+    block, logits = batch_size * width * 8, num_parties * batch_size * classes * 8
+    ask = 8
+    for labels in LABELS:
+        federation = build(Laser(labels=labels), presence=None)  # type: ignore[arg-type]
+        train(federation, 1)
+        for traffic in federation.fabric.meter.parties.values():
+            if labels == "private":
+                # Batches by name with every call; the others' embeddings, dL/dlogits, one sum.
+                assert traffic.bytes_down == 4 * ask + 3 * block + logits + block
+                assert traffic.bytes_up == block + logits + 3 * block
+                assert traffic.calls == 4
+            else:
+                weights_of_sizes = num_parties * 8
+                assert traffic.bytes_down == 3 * ask + 3 * block + weights_of_sizes + block
+                names = len("loss") + len("gradient")
+                assert traffic.bytes_up == block + names + 8 + 3 * block
+                assert traffic.calls == 3
+
+
+def test_a_gradient_that_nobody_awaits_is_refused() -> None:
+    party = build(Laser()).fabric.parties["p0"]
+    assert isinstance(party, LaserParty)
+    with pytest.raises(ProtocolError, match="no outputs of batch 0"):
+        party.backward(Batch("train", 0), torch.zeros(4, 8, 3, dtype=F64))
+
+
+def test_shared_labels_are_for_heads_at_the_parties() -> None:
+    with pytest.raises(ConfigError, match='labels: "shared" is for heads at the parties'):
+        Laser(heads="label_holder", labels="shared")
+
+
+def test_private_labels_stay_at_the_label_holder() -> None:
+    for party in build(Laser()).fabric.parties.values():
+        assert isinstance(party, Party)
+        with pytest.raises(ProtocolError, match="they are private here"):
+            _ = party.replica
+
+
+def test_nobody_there_leaves_the_exchange_out() -> None:
+    federation = build(Laser(), patience=Patience(timeout=1, then="continue"))
+    federation.parties.ask = _nobody  # type: ignore[method-assign]
+    before = weights(federation)
+    federation.fabric.run(
+        federation.method.exchange(federation.holder, federation.parties, Batch("train", 0))
+    )
+    assert_bitwise_equal(before, weights(federation))
+    assert federation.method.findings(federation.holder) == {"num_left_out": 1}
+
+
+async def _nobody(*arguments: Any, **settings: Any) -> dict[str, Any]:
+    return {}
+
+
+def test_a_fusion_that_does_not_average_is_refused_before_training() -> None:
+    blocks = {name: pd.DataFrame({"x": range(20)}) for name in ("bank", "telco")}
+    labels = pd.Series([0, 1] * 10)
+    with pytest.raises(ConfigError, match=r"combine: method 'laser' averages"):
+        colonnade.fit(blocks, labels, method={"name": "laser", "heads": "label_holder"}, epochs=1)
+    settings_of = {"party": {"bank": {"encoder": {"kind": "mlp", "embedding": 3}}}}
+    with pytest.raises(ConfigError, match="embeddings of one size"):
+        colonnade.fit(blocks, labels, method="laser", settings=settings_of, epochs=1)
