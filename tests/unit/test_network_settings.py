@@ -31,7 +31,7 @@ PLAIN: Mapping[str, Any] = {"party": {"telco": {}}, "stop": {"exchanges": 1}}
         ({"label_holder": {"name": "shop"}}, "label_holder.name"),
         ({"data": {"dataset": "wine"}}, "data.dataset"),
         ({"method": "centralized"}, "brings all columns to one place"),
-        ({"defaults": {"protect": [{"kind": "top_k"}]}}, "protect: not available"),
+        ({"party": {"telco": {"policy": "p.toml"}}}, "party.telco.policy"),
     ],
 )
 def test_the_hub_refuses(change: dict[str, Any], complaint: str) -> None:
@@ -64,19 +64,8 @@ CUSTOM = {"party": {"telco": {"encoder": {"kind": "custom", "module": "os:PathLi
     ("policy", "changes", "complaint"),
     [
         (PartyPolicy(), CUSTOM, "imports no encoder that its own policy does not name"),
-        (PartyPolicy(methods=("fedbcd",)), {}, "does not allow method 'splitnn'"),
-        (
-            PartyPolicy(columns=("calls",)),
-            {"party": {"telco": {"columns": ["age"]}}},
-            r"does not allow the columns \['age'\]",
-        ),
         (PartyPolicy(), {"names": ["shop"]}, "only in runs that name it"),
         (PartyPolicy(), {"method": "centralized"}, "leaves columns and labels"),
-        (
-            PartyPolicy(),
-            {"defaults": {"protect": [{"kind": "top_k"}]}},
-            "does not pretend to",
-        ),
         (PartyPolicy(), {"nonsense": 1}, "ConfigError: nonsense: unknown key"),
     ],
 )

@@ -132,11 +132,6 @@ class TrainDesk(_Desk):
                 f"party '{self.name}' takes part only in runs that name it, whose method leaves "
                 "columns and labels where they are"
             )
-        if spec.protect_of(self.name, "") or spec.method.wants_packed is not None:
-            raise ProtocolError(
-                f"party '{self.name}' can't protect embeddings over a network yet, and does not "
-                "pretend to"
-            )
         if spec.threads is not None:
             torch.set_num_threads(spec.threads)
         roll = _roll(names, samples, presence)

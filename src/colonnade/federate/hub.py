@@ -110,12 +110,6 @@ def _for_the_network(spec: RunSpec, label_holder: str) -> RunSpec:
             f"method.name: '{method.info.name}' {what}; between organisations columns and labels "
             "stay where they are"
         )
-    asked = [spec.defaults.protect, *(item.protect for item in spec.party.values())]
-    if any(asked) or method.wants_packed is not None:
-        raise ConfigError(
-            f"protect: not available over a network yet (method '{method.info.name}'); a run must "
-            "not look protected without being so"
-        )
     if spec.data.dataset is not None:
         raise ConfigError("data.dataset: over a network every party has its own table")
     away = sorted(set(spec.party) - {label_holder})
