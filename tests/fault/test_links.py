@@ -454,7 +454,7 @@ class TestIdentities:
         agent.agent.renew(authority().identity("a"))
         net.hub.renew(authority().hub())
         agent.agent.reconnect()
-        eventually(lambda: net.hub.status()["a"].num_connects == 2)
+        eventually(lambda: net.hub.status()["a"].num_connects >= 2)
         assert ask(fabric, "total") == {"a": 1.0}
         with pytest.raises(IdentityRefused):
             agent.agent.renew(identity_of("b"))
