@@ -585,7 +585,9 @@ class FakeHub:
 
     async def _connected(self, _: Any, context: Any) -> None:
         try:
-            self.received.append(await context.read())
+            if (message := await context.read()) is grpc.aio.EOF:
+                return
+            self.received.append(message)
             for message in self._messages:
                 await context.write(message)
             while (message := await context.read()) is not grpc.aio.EOF:

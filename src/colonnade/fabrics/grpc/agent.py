@@ -260,12 +260,15 @@ class Agent:
         try:
             while not self._is_leaving.is_set():
                 self._has_progressed = False
+                began = time.monotonic()
                 self._attempt = asyncio.ensure_future(self._connect())
                 await asyncio.wait([self._attempt])
                 self._error = self._said_at_the_end(self._attempt)
                 if self._error is not None:
                     return
-                wait = 0.0 if self._has_progressed else wait
+                # A stream that was good for something is replaced at once.
+                was_long = time.monotonic() - began > self._spec.backoff_most
+                wait = 0.0 if self._has_progressed or was_long else wait
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait * (1 - draw.random() / 2)):
                         await self._is_leaving.wait()
@@ -393,7 +396,6 @@ class Agent:
 
     def _take(self, frame: Frame) -> None:
         self._mind_refusal(frame)
-        self._has_progressed = True
         kind, body, session = frame.kind, frame.body, self._session
         if kind in (Kind.CALL, Kind.BARRIER):
             if not session.id:
@@ -406,6 +408,7 @@ class Agent:
                     f"{session.received + 1}"
                 )
             session.received = frame.id
+            self._has_progressed = True
             call = body if isinstance(body, CallBody) else None
             self._work.put(_Do(session, frame.id, call))
         elif kind is Kind.ACKNOWLEDGE:
@@ -423,6 +426,7 @@ class Agent:
         # A thread that waits for room for a reply of the old session waits no longer.
         self._session.replies.close()
         self._session = _Session(opening, self._spec.outbox_bytes)
+        self._has_progressed = True
         # What follows belongs to the new session.
         self._control.append(encode_frame(Kind.OPEN, opening))
         self._has_news.set()
