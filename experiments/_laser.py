@@ -85,8 +85,8 @@ TABLES = {
 
 
 @cache
-def sources_of(table: Table, seed: int) -> Sources:
-    """The blocks; the test part is the official one, or drawn from the seed class by class."""
+def loaded_sources(table: Table) -> Sources:
+    """The blocks, and the official test part if there is one."""
     loaded = load_dataset(table.dataset, num_parties=1 if table.num_columns else table.num_parties)
     blocks, holder = dict(loaded.blocks), loaded.label_holder
     if table.num_columns and table.num_parties:
@@ -98,27 +98,32 @@ def sources_of(table: Table, seed: int) -> Sources:
             columns = whole.values.iloc[:, number * width : (number + 1) * width]
             blocks[name] = Block(owner=name, ids=whole.ids, values=columns)
         holder = "party_1"
-    test_ids = loaded.test_ids
+    return Sources(
+        blocks=blocks,
+        labels=loaded.labels,
+        label_holder=holder,
+        kind=loaded.task,
+        test_ids=loaded.test_ids,
+    )
+
+
+def sources_of(table: Table, seed: int) -> Sources:
+    """The same with a test part: the official one, or drawn from the seed class by class."""
+    loaded = loaded_sources(table)
+    labels, test_ids = loaded.labels, loaded.test_ids
     if test_ids is None:
         draw = np.random.default_rng(seed)
-        drawn = []
-        for label in np.unique(loaded.labels.values):
-            own = draw.permutation(loaded.labels.ids[loaded.labels.values == label])
-            drawn.append(own[: round(len(own) * table.test_share)])
-        test_ids = np.concatenate(drawn)
-    labels = loaded.labels
+        parts = []
+        for label in np.unique(labels.values):
+            own = draw.permutation(labels.ids[labels.values == label])
+            parts.append(own[: round(len(own) * table.test_share)])
+        test_ids = np.concatenate(parts)
     if table.num_train is not None:
         is_test = np.isin(labels.ids, test_ids)
         drawn = np.random.default_rng(0).permutation(np.flatnonzero(~is_test))[: table.num_train]
         kept = np.sort(np.concatenate([drawn, np.flatnonzero(is_test)]))
         labels = replace(labels, ids=labels.ids[kept], values=labels.values[kept])
-    return Sources(
-        blocks=blocks,
-        labels=labels,
-        label_holder=holder,
-        kind=loaded.task,
-        test_ids=test_ids,
-    )
+    return replace(loaded, labels=labels, test_ids=test_ids)
 
 
 def drawing(missing: float | str) -> Drawing:

@@ -29,7 +29,7 @@ def job(name: str, train: float | str, inference: float | str) -> Job:
             train,
             inference,
             INFERENCE[train],
-            settings_of("HAPT", method, fast),
+            settings_of("HAPT", method, train, fast),
             seed,
         ),
     )

@@ -67,6 +67,7 @@ fusion = {{ kind = "mlp", combine = "{combine}", hidden = [5], dropout = 0.2 }}
 [defaults]
 encoder = {{ kind = "mlp", hidden = [6], embedding = 4, dropout = 0.3 }}
 optimizer = {{ name = "adam", lr = 0.02 }}
+{protect}
 
 [party.bank]
 file = "bank.csv"
@@ -175,6 +176,8 @@ class Organisations:
         method: str = "splitnn",
         patience: str = "",
         combine: str = "concat",
+        protect: str = "",
+        policies: Mapping[str, str] | None = None,
         proxied: bool = False,
     ) -> None:
         self.root = root
@@ -186,6 +189,7 @@ class Organisations:
             "method": method,
             "patience": patience,
             "combine": combine,
+            "protect": protect,
         }
         self._nursery = nursery
         self._processes: list[Process] = []
@@ -208,8 +212,11 @@ class Organisations:
                     hub=self.proxies[name].address if proxied else address,
                     data=root / f"{name}.csv",
                     id="id",
+                    policy=root / f"{name}.policy.toml" if policies is not None else None,
                 ),
             )
+            if policies is not None:
+                (root / f"{name}.policy.toml").write_text(policies[name])
         self.config = self._write_config("network.toml", alignment="", shop="", telco="")
 
     def home(self, name: str) -> Path:

@@ -417,3 +417,21 @@ def test_the_nearest_command_and_option_are_suggested(run: Run) -> None:
         assert shown.code == 2
         assert nearest in shown.err
         assert "Traceback" not in shown.err
+
+
+def test_ledger_is_shown_and_verified(run: Run, place: Path) -> None:
+    assert run("train", "credit.toml", "--out", "run").code == 0
+    shown = run("ledger", "show", "run", "--party", "telco")
+    assert shown.code == 0
+    assert shown.out.count("verb embed") == 12
+    assert run("ledger", "verify", "run").code == 0
+    file = place / "run" / "parties" / "telco" / "ledger.jsonl"
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b'"verb":"embed"', b'"verb":"enbed"', 1))
+    damaged = run("ledger", "verify", "run")
+    assert damaged.code == 1
+    assert "telco: entry 1: the hash does not fit" in damaged.out
+    file.write_bytes(b"".join(content.splitlines(keepends=True)[:-1]))
+    assert "the end is missing" in run("ledger", "verify", "run").out
+    assert_one_line(run("ledger", "show", "run", "--party", "tello"), "did you mean 'telco'")
+    assert_one_line(run("ledger", "verify", "nothing"), "no party's files are here")

@@ -94,7 +94,7 @@ class Campaign:
     def _arm(self, name: str) -> None:
         if self._goes_on:
             refusals = self._draw.randint(1, 3)
-            self._world.proxies[name].cut_after(self._draw.randint(1, 30_000), refusals=refusals)
+            self._world.proxies[name].cut_after(self._draw.randint(1, 100_000), refusals=refusals)
 
     def _look(self) -> bool:
         """See who died and what was cut since; whether anything was."""

@@ -52,6 +52,7 @@ from federations import FABRICS, assert_bitwise_equal, make_federation, train, w
 HABITS: Mapping[str, str] = {
     "splitnn": "wait",
     "fedbcd": "wait",
+    "cvfl": "wait",
     "pbcd": "stand in",
     "sync_vfl": "stand in",
     "flex": "carry on",

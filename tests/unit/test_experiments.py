@@ -32,6 +32,9 @@ def test_there_is_an_experiment_for_every_table_promised():
         "flex-table2",
         "flex-table3",
         "flex-table4",
+        "laser-beta",
+        "laser-table1",
+        "laser-views",
         "thesis-baselines",
         "thesis-delays",
         "thesis-fedbcd",
@@ -107,3 +110,19 @@ def test_every_row_of_easters_tables_can_be_measured(name):
     assert len(jobs) == 4
     for job in jobs:
         assert 0 < job.measure(0, True)["accuracy"] < 100
+
+
+def test_one_training_serves_every_inference_drawing_and_two_methods():
+    needs("mfeat")
+    jobs = [
+        job
+        for job in load_experiment("laser-views", DIRECTORY).jobs
+        if job.coordinates["task"] == "mfeat" and job.coordinates["train p"] == 0.5
+    ]
+    laser = importlib.import_module("_laser")
+    laser.measured.cache_clear()
+    for job in jobs:
+        if job.coordinates["method"] in ("Local", "Ensemble"):
+            assert 0 < job.measure(0, True)["quality"] <= 100
+    known = laser.measured.cache_info()
+    assert (known.misses, known.hits) == (1, 3)

@@ -310,6 +310,7 @@ def test_the_directory_is_as_its_description_says(tmp_path: Path) -> None:
     for name in ("bank", "telco"):
         described |= {f"parties/{name}", f"parties/{name}/preparation.json"}
         described |= {f"parties/{name}/{tag}.safetensors"}
+        described |= {f"parties/{name}/ledger.jsonl", f"parties/{name}/ledger.seal.json"}
     assert described <= found
     rest = {Path(path).name for path in found - described}
     assert all(name == "lock" or name.startswith("exchange-") for name in rest)

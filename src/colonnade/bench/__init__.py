@@ -12,6 +12,7 @@ import torch
 from colonnade.bench.align import bench_align
 from colonnade.bench.laser import bench_laser
 from colonnade.bench.memory import bench_memory
+from colonnade.bench.protect import bench_protect
 from colonnade.bench.simulate import bench_simulate
 from colonnade.bench.step import bench_step
 from colonnade.core.errors import ConfigError
@@ -38,6 +39,7 @@ BENCHES: Mapping[str, Callable[[bool], list[dict[str, Any]]]] = {
     "align": bench_align,
     "laser": bench_laser,
     "network": _network,
+    "protect": bench_protect,
 }
 
 

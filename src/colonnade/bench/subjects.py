@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +39,12 @@ class Shape:
 
 
 def make_federation(
-    shape: Shape, *, method: Method | str = "splitnn", fabric: str = "in_process"
+    shape: Shape,
+    *,
+    method: Method | str = "splitnn",
+    fabric: str = "in_process",
+    combine: str = "concat",
+    protect: Sequence[Mapping[str, Any]] = (),
 ) -> Federation:
     """A federation over generated numbers: K parties with an MLP each."""
     numbers = np.random.default_rng(0)
@@ -64,9 +70,10 @@ def make_federation(
                     "embedding": shape.embedding,
                 },
                 "optimizer": {"name": "sgd", "lr": 0.01},
+                "protect": list(protect),
             },
             "label_holder": {
-                "fusion": {"kind": "mlp", "hidden": [shape.hidden]},
+                "fusion": {"kind": "mlp", "hidden": [shape.hidden], "combine": combine},
                 "optimizer": {"name": "sgd", "lr": 0.01},
                 "task": "multiclass",
             },

@@ -269,6 +269,22 @@ def join(
     _run(joined.home)
 
 
+@party.command("key")
+def key(home: Annotated[Path, typer.Argument(help="The party's directory.")]) -> None:
+    """Print a party's public signing key, for the policies of other parties.
+
+    Blinding needs it there, and it must reach them some other way than through the label holder.
+
+    Example:  colonnade party key telco-home
+    """
+    _require_network()
+    from colonnade.federate.home import read_party
+    from colonnade.federate.peers import own_signer
+
+    read_party(home)
+    _say(own_signer(home).public.hex())
+
+
 @party.command("run")
 def run(home: Annotated[Path, typer.Argument(help="The party's directory.")]) -> None:
     """Run a party's agent in the foreground, until SIGTERM or Ctrl-C.

@@ -10,7 +10,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from colonnade.cli import aligning, demo, federating, listing, measuring, reproducing, training
+from colonnade.cli import (
+    aligning,
+    auditing,
+    demo,
+    federating,
+    listing,
+    measuring,
+    parting,
+    reproducing,
+    training,
+)
 from colonnade.core.errors import ColonnadeError
 
 __all__ = ["app", "main"]
@@ -29,12 +39,14 @@ app.command("train")(training.train)
 app.command("evaluate")(training.evaluate)
 app.command("predict")(training.predict)
 app.command("report")(training.report)
+app.command("ledger")(auditing.ledger)
 app.command("methods")(listing.methods)
 app.command("datasets")(listing.datasets)
 app.command("align")(aligning.align)
 app.command("bench")(measuring.bench)
 app.command("reproduce")(reproducing.reproduce)
 app.add_typer(federating.federation, name="federation")
+federating.party.command("remove")(parting.remove)
 app.add_typer(federating.party, name="party")
 
 

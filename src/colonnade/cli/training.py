@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +32,10 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on after the last checkpoint.")
     ] = False,
+    start: Annotated[
+        Path | None,
+        typer.Option("--from", help="Begin with the weights of this run; new parties join it."),
+    ] = None,
 ) -> None:
     """Train as a TOML file says, into a run directory.
 
@@ -39,6 +44,8 @@ def train(
     Example:  colonnade train credit.toml --out runs/credit
     """
     spec = read_spec(config)
+    if start is not None:
+        spec = replace(spec, start=replace(spec.start, run=start.resolve()))
     directory = out or Path("runs") / config.stem
     with watching(spec.method.info.name) as lines:
         result = train_run(spec, directory=directory, resume=resume, watcher=lines)
@@ -46,11 +53,18 @@ def train(
     if summary["stopped_by"] == "interrupted":
         _say(f"stopped after exchange {summary['exchanges']}; --resume goes on in {directory}")
         raise typer.Exit(130)
+    if summary["refusal"] is not None:
+        _say(summary["refusal"]["reason"])
+        _say(f"the weights are those after exchange {summary['exchanges']}")
     known = sum(summary["num_samples"].values())
     left_out = {name: count - known for name, count in summary["num_rows"].items() if count > known}
     if left_out:
         counts = ", ".join(f"{name} {count}" for name, count in left_out.items())
-        _say(f"left out, because not everybody knows them: {counts} (rows by owner)")
+        tolerant = spec.method.info.tolerates_missing
+        why = "no block of them is there" if tolerant else "not everybody knows them"
+        _say(f"left out, because {why}: {counts} (rows by owner)")
+    for warning in summary["warnings"]:
+        _say(f"warning: {warning}")
     moved = sum(summary["bytes_up"].values()) + sum(summary["bytes_down"].values())
     _say(f"{result!r}: {summary['exchanges']} exchanges, {human_bytes(moved)}; in {directory}")
 
@@ -64,10 +78,13 @@ def evaluate(
 
     Example:  colonnade evaluate runs/credit --part test
     """
-    metrics = reopen(run).evaluate(part=part)
+    result = reopen(run)
+    metrics = result.evaluate(part=part)
     if as_json:
         _say(json.dumps(metrics, indent=2))
         return
+    if result.left:
+        _say(f"without {', '.join(result.left)}, who left")
     for name, value in metrics.items():
         _say(f"{name:<12} {value:.4f}")
 
@@ -92,6 +109,9 @@ def predict(
 ) -> None:
     """Predict new samples with a trained run.
 
+    With a method that can do without blocks, parties may be left out and files may have different
+    samples; the predictions then say how sure they are and from which blocks they come.
+
     Example:  colonnade predict runs/credit --block bank=new_bank.csv --block telco=new_telco.csv
     --out predictions.csv
     """
@@ -109,11 +129,14 @@ def predict(
         if ids is None:
             raise ConfigError(f"--id: missing; say which column of {file} has the sample ids")
         blocks[name] = read_block(name, Path(file), id_column=ids)
-    predicted: Any = (
-        result.predict_proba(blocks, model=model)
-        if probabilities
-        else result.predict(blocks, model=model).to_frame()
-    )
+    predicted: Any
+    if probabilities:
+        predicted = result.predict_proba(blocks, model=model)
+    elif spec.method.info.tolerates_missing and model is None:
+        predicted = result.answer(blocks)
+        predicted["blocks"] = ["; ".join(names) for names in predicted["blocks"]]
+    else:
+        predicted = result.predict(blocks, model=model).to_frame()
     write_atomically(out, predicted.to_csv(index_label=ids).encode())
     _say(f"{len(predicted)} predictions in {out}")
 

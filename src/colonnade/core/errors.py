@@ -13,6 +13,8 @@
     │   ├── PartyRestarted   a party came back without what it knew: go back to a checkpoint
     │   ├── Diverged         the loss is no longer a finite number
     │   ├── Deadlock         everybody waits and nothing is on its way
+    │   ├── Refused          a party's own rules don't allow what was asked of it
+    │   │   └── BudgetSpent  one more release would exceed a party's privacy budget
     │   └── ProtocolError    a message that the method does not allow
     ├── IdentityRefused      a certificate or an invitation that a federation does not accept
     └── StorageError         a run directory or a checkpoint can't be used
@@ -23,6 +25,7 @@ A message names what, where, and the remedy. Catch ``ColonnadeError`` to catch t
 from __future__ import annotations
 
 __all__ = [
+    "BudgetSpent",
     "ColonnadeError",
     "ConfigError",
     "DataError",
@@ -35,6 +38,7 @@ __all__ = [
     "PartyFailed",
     "PartyRestarted",
     "ProtocolError",
+    "Refused",
     "RunError",
     "StorageError",
 ]
@@ -103,6 +107,18 @@ class Deadlock(RunError):
     def __init__(self, message: str, *, tick: int) -> None:
         super().__init__(message)
         self.tick = tick
+
+
+class Refused(RunError):
+    """A party's own rules don't allow what was asked of it; the message names the rule."""
+
+    def __init__(self, message: str, *, party: str) -> None:
+        super().__init__(message)
+        self.party = party
+
+
+class BudgetSpent(Refused):
+    """One more release would exceed a party's privacy budget."""
 
 
 class ProtocolError(RunError):

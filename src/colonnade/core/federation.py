@@ -18,6 +18,8 @@ from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
 from colonnade.core.method import Method
 from colonnade.core.parties import Parties, Patience
+from colonnade.core.protection import Reader
+from colonnade.core.sums import Sums
 
 __all__ = ["Event", "Federation", "LoopState", "Stop"]
 
@@ -76,9 +78,15 @@ class Federation:
     holder: LabelHolder
     fabric: Fabric
     patience: Patience = field(default_factory=Patience)
+    sums: Sums | None = None
+    read: Reader | None = None
 
     def __post_init__(self) -> None:
-        self.parties = Parties(self.fabric, self.patience)
+        self.parties = Parties(self.fabric, self.patience, sums=self.sums, read=self.read)
+
+    def aside(self) -> Parties:
+        """The same parties for evaluation and prediction."""
+        return Parties(self.fabric.aside(), self.patience, sums=self.sums, read=self.read)
 
     @property
     def exchanges_per_epoch(self) -> int:
@@ -135,7 +143,7 @@ class Federation:
         return self.fabric.run(self._outputs(part, plan))
 
     async def _outputs(self, part: str, plan: BatchPlan) -> Tensor:
-        parties = Parties(self.fabric.aside(), self.patience)
+        parties = self.aside()
         numbers = range(plan.num_batches)
         rows = [
             await self.method.predict(self.holder, parties, Batch(part, number))
@@ -150,7 +158,7 @@ class Federation:
         return self.fabric.run(self._outputs_each(part, plan))
 
     async def _outputs_each(self, part: str, plan: BatchPlan) -> dict[str, Predicted]:
-        parties = Parties(self.fabric.aside(), self.patience)
+        parties = self.aside()
         found: dict[str, list[Predicted]] = {}
         for number in range(plan.num_batches):
             positions = plan.positions(number)
@@ -178,9 +186,10 @@ class Federation:
 
     async def _diverged(self, part: str) -> Diverged:
         """Whose numbers are no longer finite: a party's embeddings, or else the fusion model's."""
-        parties, batch = Parties(self.fabric.aside()), Batch(part, 0)
+        # Of a sum nobody can tell whose it was; a party whose own numbers are wild says so itself.
+        parties, batch = self.aside(), Batch(part, 0)
         here = self.holder.observed(batch, parties.names)
-        asked = await parties.ask("infer", batch, among=here)
+        asked = {} if self.sums else await parties.ask("infer", batch, among=here)
         wild = [name for name, item in asked.items() if not torch.isfinite(item).all()]
         who = wild[0] if wild else self.holder.name
         exchange = self.holder.exchange

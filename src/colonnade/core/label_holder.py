@@ -52,8 +52,11 @@ class LabelHolder:
         seed: int = 0,
         deterministic: bool = False,
         clock: Clock | None = None,
+        left: tuple[str, ...] = (),
     ) -> None:
         self.name = name
+        # Who was trained with and left for good.
+        self.left = left
         self.task = task
         self.fusion = fusion
         self._parameters = list(fusion.parameters())
@@ -76,6 +79,10 @@ class LabelHolder:
         """The encoded labels of a batch."""
         part = self.parts[batch.part]
         return part.targets[part.plan.positions(batch.number)]
+
+    def trained_with(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """These parties and those who left, in party order."""
+        return tuple(sorted((*names, *self.left)))
 
     def observed(self, batch: Batch, names: tuple[str, ...]) -> tuple[str, ...]:
         """Which of these parties have the samples of a batch."""

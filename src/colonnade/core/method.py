@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from colonnade.core.averages import ask_or_average
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
 from colonnade.core.parties import Parties
@@ -45,6 +46,10 @@ class Method(ABC):
     pools_blocks: ClassVar[bool] = False
     # What parties send tells the label holder their columns: refused between organisations.
     shows_columns: ClassVar[bool] = False
+    # Whatever is made of columns goes through the one encoder, where protections are.
+    can_be_protected: ClassVar[bool] = True
+    # Takes sums of embeddings (``parties.total``) where it can, so that they may be blinded.
+    takes_sums: ClassVar[bool] = False
 
     @property
     def has_heads(self) -> bool:
@@ -61,6 +66,11 @@ class Method(ABC):
         """Whether parties need labels of their own, by agreement beforehand."""
         return False
 
+    @property
+    def wants_packed(self) -> Mapping[str, Any] | None:
+        """Settings of the compression that every party should use; none unless a method says so."""
+        return None
+
     @abstractmethod
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """One exchange: everything between two moments at which a checkpoint may be taken."""
@@ -70,7 +80,7 @@ class Method(ABC):
 
     async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
         """Raw outputs for a batch; by default the fusion of every party's embedding."""
-        return holder.infer(await parties.ask("infer", batch))
+        return holder.infer(await ask_or_average(parties, "infer", batch))
 
     async def predict_each(
         self, holder: LabelHolder, parties: Parties, batch: Batch
@@ -80,6 +90,12 @@ class Method(ABC):
         None unless a method gives the parties predictors.
         """
         return {}
+
+    def used(
+        self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder
+    ) -> tuple[str, ...]:
+        """Whose blocks ``predict`` uses, of those that are there; all unless a method says so."""
+        return observed
 
     def participants(self, names: tuple[str, ...], label_holder: str) -> tuple[str, ...]:
         """Which parties take part; all unless a method says otherwise."""
@@ -91,6 +107,17 @@ class Method(ABC):
         None unless a method says so: then there is one predictor, of all parties.
         """
         return ()
+
+    def refuses_sums(self, combine: str) -> str:
+        """Why this method can't do with sums of embeddings; empty if it can.
+
+        ``combine`` is how the label holder's fusion brings embeddings together.
+        """
+        if not self.takes_sums:
+            return f"method '{self.info.name}' needs every party's embedding by itself"
+        if self.has_fusion and combine != "mean":
+            return f"fusion with combine = '{combine}' needs every party's embedding by itself"
+        return ""
 
     def findings(self, holder: LabelHolder) -> Mapping[str, Any]:
         """What a run's summary should say of this method in particular."""

@@ -20,11 +20,24 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from colonnade.core.errors import ConfigError, Diverged, NoAnswer, PartyFailed, ProtocolError
+from colonnade.core.errors import (
+    BudgetSpent,
+    ConfigError,
+    Diverged,
+    NoAnswer,
+    PartyFailed,
+    ProtocolError,
+    Refused,
+)
 from colonnade.core.fabric import Fabric
 from colonnade.core.messages import Call, Reply, Value, pack_reply, unpack_reply
+from colonnade.core.protection import Reader
+from colonnade.core.sums import Sums, Total
 
 __all__ = ["Arrival", "Each", "Parties", "Patience", "Total", "each"]
+
+# Failures that are decisions: they keep their kind on the way.
+_REFUSALS: Mapping[str, type[Refused]] = {"Refused": Refused, "BudgetSpent": BudgetSpent}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +77,20 @@ class Arrival(NamedTuple):
     tick: int
 
 
-class Total(NamedTuple):
-    """A sum over parties, and whose values are in it, in party order."""
-
-    value: Tensor
-    names: tuple[str, ...]
-
-
 class Parties:
     """All parties of a federation, as the label holder sees them: through links only."""
 
-    def __init__(self, fabric: Fabric, patience: Patience | None = None) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        patience: Patience | None = None,
+        *,
+        sums: Sums | None = None,
+        read: Reader | None = None,
+    ) -> None:
         self.names = fabric.names
+        self._sums = sums
+        self._read = read
         self.exchange = 0
         self.num_dropped = 0
         self.fabric = fabric
@@ -126,6 +141,11 @@ class Parties:
             raise self._no_answer((name for name, _ in open_calls.values()), verb)
         return {name: answers[name] for name in chosen if name in answers}
 
+    @property
+    def sums_only(self) -> bool:
+        """Whether embeddings leave their parties as parts of a sum only."""
+        return self._sums is not None
+
     async def total(
         self,
         verb: str,
@@ -134,6 +154,8 @@ class Parties:
         deadline: int | None = None,
     ) -> Total:
         """Ask each party for a tensor; the sum of the answers, added up in party order."""
+        if self._sums is not None:
+            return await self._sums.total(self, verb, arguments, among, deadline)
         answers = await self.ask(verb, *arguments, among=among, deadline=deadline)
         if not answers:
             raise self._no_answer(self._chosen(among), verb)
@@ -244,7 +266,7 @@ class Parties:
             told.popleft()
         if reply.failure is not None:
             raise self._failed(reply, verb)
-        return reply.value
+        return reply.value if self._read is None else self._read(reply.party, reply.value)
 
     def _set_aside(self, reply: Reply) -> None:
         """A reply that the current wait is not for: keep it, raise it, or drop it."""
@@ -258,6 +280,10 @@ class Parties:
     def _failed(self, reply: Reply, verb: str) -> Exception:
         failure = reply.failure
         assert failure is not None
+        if failure.kind in _REFUSALS:
+            return _REFUSALS[failure.kind](failure.message, party=reply.party)
+        if failure.kind == "Diverged":
+            return Diverged(failure.message, exchange=reply.exchange, party=reply.party)
         error = PartyFailed(
             f"party '{reply.party}' failed at exchange {reply.exchange} ({verb}): "
             f"{failure.kind}: {failure.message}",

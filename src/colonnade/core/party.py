@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.core.batches import BatchPlan
-from colonnade.core.errors import Diverged, ProtocolError, StorageError
+from colonnade.core.errors import Diverged, ProtocolError, Refused, StorageError
 from colonnade.core.fabric import Clock
 from colonnade.core.local_optimizers import LocalOptimizer
-from colonnade.core.messages import Batch
+from colonnade.core.messages import Batch, Call, Value
 from colonnade.core.optimizers import OptimizerSpec, optimizer_state, restore_optimizer
+from colonnade.core.protection import Encoding, Guard
 from colonnade.core.respondent import Respondent
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task
@@ -85,8 +86,13 @@ class Party(Respondent):
         replica: Replica | None = None,
         vault: Vault | None = None,
         clock: Clock | None = None,
+        guard: Guard | None = None,
     ) -> None:
         super().__init__(name=name, clock=clock)
+        self.guard = guard
+        # What was encoded for the call under way; only a guard asks for it.
+        self._made: list[Encoding] = []
+        self._num_inferences = 0
         self.parts = dict(parts)
         self.model = nn.ModuleDict({"encoder": encoder, **(modules or {})})
         self.encoder = encoder
@@ -126,11 +132,13 @@ class Party(Respondent):
     def encode(self, batch: Batch) -> Tensor:
         """The embedding h_k(θ_k; x_k) with its graph; not computed twice for the same weights."""
         if self._pending is not None and self._pending[0] == batch:
+            self._note("encode", self._pending[1], batch, self._pending[2])
             return self._pending[2]
         self.clock.begin()
         self._num_encodings += 1
         embedding = self._forward(batch, self._num_encodings)
         self._pending = (batch, self._num_encodings, embedding)
+        self._note("encode", self._num_encodings, batch, embedding)
         self.clock.work("encode")
         return embedding
 
@@ -176,17 +184,41 @@ class Party(Respondent):
         if isinstance(self.optimizer, LocalOptimizer):
             self.optimizer.begin_exchange()
 
+    # The door
+
+    def entering(self, call: Call) -> None:
+        """Forget what was encoded for the call before."""
+        self._made.clear()
+
+    def leaving(self, call: Call, value: Value) -> Value:
+        """Let the guard look at what leaves."""
+        if self.guard is None:
+            return value
+        try:
+            return self.guard.leaving(call, value, self._made)
+        finally:
+            self._made.clear()
+
+    def refused(self, call: Call, error: Refused) -> None:
+        """Have the guard note a refusal."""
+        if self.guard is not None:
+            self.guard.refused(call, error)
+
     # Verbs of every party
 
     @verb
     def infer(self, batch: Batch) -> Tensor:
         """The embedding for prediction: evaluation mode, no graph, no simulated time."""
+        if self.guard is not None:
+            self._num_inferences += 1
+            self.guard.encoding("infer", self._num_inferences, batch)
         self.model.eval()
         try:
             with torch.no_grad():
                 embedding: Tensor = self.encoder(self.rows(batch))
         finally:
             self.model.train()
+        self._note("infer", self._num_inferences, batch, embedding)
         return embedding
 
     @verb
@@ -195,8 +227,38 @@ class Party(Respondent):
         self._num_encodings += 1
         with torch.no_grad():
             embedding = self._forward(batch, self._num_encodings)
+        self._note("encode", self._num_encodings, batch, embedding)
         self.clock.work("encode")
         return embedding
+
+    @verb
+    def privacy_spent(self) -> Mapping[str, float]:
+        """What the releases so far amount to; empty without a guarantee."""
+        return {} if self.guard is None else self.guard.spent()
+
+    @verb
+    def seal(self) -> Mapping[str, Tensor]:
+        """Make the ledger last; how many entries it has, and the last one's hash."""
+        sealed = {} if self.guard is None else self.guard.seal()
+        if not sealed:
+            return {}
+        head = torch.frombuffer(bytearray.fromhex(sealed["head"]), dtype=torch.uint8)
+        return {"entries": torch.tensor(sealed["entries"]), "head": head}
+
+    @verb
+    def offer_key(self) -> Mapping[str, Tensor]:
+        """A fresh public key for sums that hide what is added, signed."""
+        return self._own_guard().offer_key()
+
+    @verb
+    def accept_keys(self, keys: Mapping[str, Tensor]) -> None:
+        """Agree on secrets with the other parties, whose keys these are."""
+        self._own_guard().accept_keys(keys)
+
+    @verb
+    def add_up(self, serial: int, names: str) -> None:
+        """The next answer goes into a sum of these parties' (one name per line)."""
+        self._own_guard().add_up(serial, tuple(names.split("\n")))
 
     @verb
     def local_steps(self) -> int:
@@ -237,6 +299,9 @@ class Party(Respondent):
             "num_local_steps": self.num_local_steps,
             "num_encodings": self._num_encodings,
             "pending": pending and [pending[0].part, pending[0].number, pending[1]],
+            "guard": None
+            if self.guard is None
+            else {"num_inferences": self._num_inferences, **self.guard.state()},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -247,6 +312,9 @@ class Party(Respondent):
         self.num_local_steps = state["num_local_steps"]
         self._num_encodings = state["num_encodings"]
         self._pending = None
+        if self.guard is not None and state.get("guard") is not None:
+            self._num_inferences = state["guard"]["num_inferences"]
+            self.guard.restore(state["guard"])
         # A federation that only predicts has no training part, and nothing awaits a gradient.
         if state["pending"] is not None and state["pending"][0] in self.parts:
             buffers = {name: item.clone() for name, item in self.model.named_buffers()}
@@ -263,9 +331,21 @@ class Party(Respondent):
             raise StorageError(f"party '{self.name}' has no place to keep checkpoints")
         return self._vault
 
+    def _own_guard(self) -> Guard:
+        if self.guard is None:
+            raise ProtocolError(f"party '{self.name}' has no protection that could do this")
+        return self.guard
+
+    def _note(self, purpose: str, number: int, batch: Batch, embedding: Tensor) -> None:
+        if self.guard is not None:
+            plan = self.parts[batch.part].plan
+            self._made.append(Encoding(purpose, number, batch, plan, embedding))
+
     def _forward(self, batch: Batch, number: int) -> Tensor:
         """Encode in training mode; dropout and the like draw from this party's own stream."""
         rows = self.rows(batch)
+        if self.guard is not None:
+            self.guard.encoding("encode", number, batch)
         if self._deterministic:
             embedding: Tensor = self.encoder(rows)
             return embedding

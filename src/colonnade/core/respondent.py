@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from colonnade.core.errors import ColonnadeError, ProtocolError
+from colonnade.core.errors import ColonnadeError, ProtocolError, Refused
 from colonnade.core.fabric import Clock, RealClock
-from colonnade.core.messages import Call, Failure, Reply, isolated
+from colonnade.core.messages import Call, Failure, Reply, Value, isolated
 from colonnade.core.verbs import Verb, collect_verbs
 
 __all__ = ["Respondent"]
@@ -36,6 +36,16 @@ class Respondent:
     def fetch(self, tag: str) -> None:
         """Go back to a kept state."""
 
+    def entering(self, call: Call) -> None:
+        """A call whose arguments are in order is about to run."""
+
+    def leaving(self, call: Call, value: Value) -> Value:
+        """What leaves in place of an answer."""
+        return value
+
+    def refused(self, call: Call, error: Refused) -> None:
+        """Note that own rules forbade a call."""
+
     def execute(self, call: Call) -> Reply:
         """Run one call of the closed set of verbs; a failure is an answer too."""
         known = self.verbs.get(call.verb)
@@ -46,8 +56,11 @@ class Respondent:
                 )
             self.exchange = call.exchange
             known.check(call.arguments)
-            value = isolated(known.function(self, *call.arguments))
+            self.entering(call)
+            value = isolated(self.leaving(call, known.function(self, *call.arguments)))
         except ColonnadeError as error:
+            if isinstance(error, Refused):
+                self.refused(call, error)
             failure = Failure(type(error).__name__, str(error), error)
             return Reply(call.id, call.party, call.exchange, failure=failure)
         except Exception as error:

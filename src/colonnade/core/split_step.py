@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from colonnade.core.averages import fused_gradients
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
 from colonnade.core.parties import Parties, each
@@ -30,6 +31,5 @@ class SplitParty(Party):
 
 async def split_step(holder: LabelHolder, parties: Parties, batch: Batch) -> None:
     """One step of the joint network, as if it were in one place."""
-    embeddings = await parties.ask("embed", batch)
-    gradients = holder.learn(embeddings, batch)
+    gradients = await fused_gradients(holder, parties, "embed", batch)
     await parties.tell("descend", batch, each(gradients), among=gradients)

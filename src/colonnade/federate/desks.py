@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from colonnade.align.counting import FileCount
 from colonnade.align.ids import PreparedIds
@@ -23,17 +23,23 @@ from colonnade.align.participant import AlignParty
 from colonnade.align.places import DirectoryPlace
 from colonnade.align.terms import AlignSpec
 from colonnade.core.config import dump, parse
-from colonnade.core.errors import ConfigError, ProtocolError
+from colonnade.core.errors import ConfigError, ProtocolError, Refused
 from colonnade.core.messages import Call, Reply
 from colonnade.core.party import Party
+from colonnade.core.protection import Guard
 from colonnade.core.respondent import Respondent
 from colonnade.core.verbs import verb
 from colonnade.data.blocks import make_block
 from colonnade.federate.home import PartySettings
+from colonnade.federate.peers import own_signer, peers_of
 from colonnade.federate.policy import PartyPolicy
 from colonnade.files import write_atomically
+from colonnade.protect.ledger import Ledger
+from colonnade.protect.policy import Terms
+from colonnade.protect.specs import Blind
 from colonnade.run.aligned import load_alignment, read_keyed_table, rows_of_samples
 from colonnade.run.arrangement import Roll, narrowed
+from colonnade.run.protecting import Guarding
 from colonnade.run.silo import fit_preparation, make_encoder, make_parts, make_party, make_plans
 from colonnade.run.spec import RunSpec, parse_spec
 from colonnade.run.storage import DirectoryVault, read_json
@@ -118,7 +124,7 @@ class TrainDesk(_Desk):
         agreed = _parsed(settings, "settings")
         names = tuple(agreed.pop("names", ()))
         spec = parse_spec(agreed)
-        self._policy.check(spec, self.name)
+        self._policy.check_encoder(spec, self.name)
         method = spec.method
         gives_away = method.pools_blocks or method.shows_columns or method.shares_labels
         if self.name not in names or gives_away:
@@ -158,15 +164,55 @@ class TrainDesk(_Desk):
         preparation = fit_preparation(spec, self.name, block, rows, roll)
         dtype = getattr(torch, spec.dtype)
         features = torch.as_tensor(preparation.apply(block), dtype=dtype)
+        encoder = make_encoder(spec, self.name, preparation, names=roll.names)
+        terms = Terms(
+            method=spec.method.info.name,
+            shares_labels=spec.method.shares_labels,
+            columns=(*preparation.numeric, *preparation.levels),
+            protections=(),
+            num_rows=ids.num_rows,
+            num_rows_used=int((used >= 0).sum()),
+        )
+        place = self._home / "runs" / run
         party = make_party(
             spec,
             self.name,
-            make_encoder(spec, self.name, preparation, names=roll.names),
+            encoder,
             make_parts(features, rows, self.name, roll, make_plans(spec, roll)),
             num_outputs=num_outputs,
-            vault=DirectoryVault(self._home / "runs" / run),
+            vault=DirectoryVault(place),
+            guard=self._guard(spec, roll.names, encoder, terms, Ledger(place, run=run)),
         )
         return party, ids.num_rows
+
+    def _guard(
+        self,
+        spec: RunSpec,
+        names: tuple[str, ...],
+        encoder: nn.Module,
+        terms: Terms,
+        ledger: Ledger,
+    ) -> Guard:
+        """What stands at this party's door; a run that its policy forbids is refused, and noted."""
+        holder = spec.label_holder.name or ""
+        guarding = Guarding(spec=spec, participants=names, label_holder=holder)
+        chain = guarding.chains[self.name]
+        try:
+            self._policy.check(self.name, replace(terms, protections=chain))
+        except Refused as error:
+            ledger.append({"event": "refused", "verb": "assemble", "reason": str(error)})
+            ledger.seal()
+            ledger.close()
+            raise
+        blinds = any(isinstance(item, Blind) for item in chain)
+        return guarding.guard(
+            self.name,
+            encoder,
+            ledger=ledger,
+            budget=self._policy.budget,
+            signer=own_signer(self._home) if blinds else None,
+            verifier=peers_of(self.name, self._home, self._policy.peers) if blinds else None,
+        )
 
 
 def write_terms(place: Path, spec: AlignSpec) -> None:

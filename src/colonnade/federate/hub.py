@@ -44,8 +44,14 @@ from colonnade.federate.alignment import (
 from colonnade.files import write_atomically
 from colonnade.run.arrangement import Roll, draw_roll, narrowed, usable_samples
 from colonnade.run.assembly import Blueprint, TrainingData
-from colonnade.run.directory import RunDirectory, refuse_other_run, write_blueprint
+from colonnade.run.directory import (
+    RunDirectory,
+    refuse_other_run,
+    write_blueprint,
+    write_calibration,
+)
 from colonnade.run.engine import Watcher, train_federation
+from colonnade.run.protecting import Guarding
 from colonnade.run.silo import fit_preparation, make_encoder, make_parts, make_party, make_plans
 from colonnade.run.spec import DataSpec, LabelHolderSpec, PartySpec, RunSpec, plain_spec
 from colonnade.run.storage import party_directory
@@ -115,6 +121,8 @@ def _for_the_network(spec: RunSpec, label_holder: str) -> RunSpec:
     for party in away:
         if spec.party[party].file is not None or spec.party[party].id is not None:
             raise ConfigError(f"party.{party}.file: where its table is, a party says itself")
+        if spec.party[party].policy is not None:
+            raise ConfigError(f"party.{party}.policy: a party has its policy at home")
     fabric = spec.fabric if isinstance(spec.fabric, GrpcSpec) else GrpcSpec()
     return replace(spec, fabric=fabric, label_holder=replace(spec.label_holder, name=label_holder))
 
@@ -216,7 +224,7 @@ class RemoteRun:
             blueprint=blueprint,
         )
 
-    def own_party(self, run: RunDirectory) -> dict[str, Party]:
+    def own_party(self, run: RunDirectory, guarding: Guarding) -> dict[str, Party]:
         """The label holder's own party, with fresh weights; none if it has no block."""
         name, spec = self.holder.name, self.blueprint.spec
         if name not in self.blueprint.preparations:
@@ -225,20 +233,22 @@ class RemoteRun:
         preparation = self.blueprint.preparations[name]
         block, rows = narrowed(self.holder.block, self.samples.rows)
         features = torch.as_tensor(preparation.apply(block), dtype=getattr(torch, spec.dtype))
+        encoder = make_encoder(spec, name, preparation, names=self.roll.names)
         party = make_party(
             spec,
             name,
-            make_encoder(spec, name, preparation, names=self.roll.names),
+            encoder,
             make_parts(features, rows, name, self.roll, self.plans),
             num_outputs=self.blueprint.task.num_outputs,
             vault=run.vault(name),
+            guard=guarding.guards({name: encoder})[name],
         )
         return {name: party}
 
     def settings_for(self, party: str) -> str:
         """What a party must know to make its half: no file, no label, nobody else's settings."""
         spec = self.blueprint.spec
-        own = replace(spec.party.get(party, PartySpec()), file=None, id=None)
+        own = replace(spec.party.get(party, PartySpec()), file=None, id=None, policy=None)
         data = DataSpec(
             split=spec.data.split,
             batch_size=spec.data.batch_size,
@@ -248,7 +258,9 @@ class RemoteRun:
         agreed = RunSpec(
             method=spec.method,
             data=data,
-            label_holder=LabelHolderSpec(name=spec.label_holder.name),
+            label_holder=LabelHolderSpec(
+                name=spec.label_holder.name, fusion=spec.label_holder.fusion
+            ),
             party={party: own},
             defaults=spec.defaults,
             stop=spec.stop,
@@ -278,6 +290,8 @@ def _train(
     say: Say,
 ) -> dict[str, Any]:
     blueprint = remote.blueprint
+    if blueprint.spec.start.run is not None:
+        raise ConfigError("start.run: parties behind a network can't start from another run yet")
     if resume:
         refuse_other_run(run.root, blueprint)
     write_blueprint(run.root, blueprint)
@@ -298,11 +312,12 @@ def _attempt(
     """Train from the last checkpoint to the end, or until a party has lost what it knew."""
     blueprint = remote.blueprint
     spec = blueprint.spec
+    guarding = blueprint.guarding(run.ledger)
     session = Session(
         hub,
         blueprint.elsewhere,
         purpose=TRAIN,
-        at_side=remote.own_party(run),
+        at_side=remote.own_party(run, guarding),
         patience=spec.patience,
     )
     fabric = GrpcFabric(session)
@@ -310,7 +325,9 @@ def _attempt(
         _assemble(fabric, remote)
         holder = blueprint.build_holder(remote.data, remote.plans)
         holder.clock = fabric.clock
-        federation = Federation(spec.method, holder, fabric, spec.patience)
+        federation = Federation(
+            spec.method, holder, fabric, spec.patience, guarding.sums, guarding.read
+        )
         loop = run.resume(federation, keeps_best=spec.stop.patience is not None)
         if loop.exchange:
             run.log(f"resumed after exchange {loop.exchange}")
@@ -318,6 +335,7 @@ def _attempt(
             run.checkpoint(federation, LoopState())
         records: Any = _Lenient(run) if spec.patience.then == "continue" else run
         result = train_federation(blueprint, remote.data, federation, loop, records, watcher)
+        write_calibration(run.root, result.calibration)
         return result.summary
     finally:
         fabric.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,50 +13,48 @@ from colonnade.core.config import parse
 from colonnade.core.errors import ConfigError, ProtocolError
 from colonnade.federate.federation import read_toml
 from colonnade.models import CustomSpec
+from colonnade.protect.policy import Policy
 from colonnade.run.spec import RunSpec
 
 __all__ = ["PartyPolicy", "read_policy"]
 
+_KEY = re.compile(r"[0-9a-f]{64}")
+
 
 @dataclass(frozen=True, kw_only=True)
-class PartyPolicy:
-    """Content of a party's policy file.
+class PartyPolicy(Policy):
+    """Content of an agent's policy file: the rules of any party, and what an agent needs besides.
 
-    ``methods`` and ``columns`` that may be used; all if not given. ``key`` are the id columns,
-    where ids have several parts; ``duplicates`` says what to do with an id that stands twice
-    ("refuse" or "keep_first"). ``custom_encoders`` are import paths: a class that is named in
-    settings from the network is imported only if it stands here.
+    ``key`` are the id columns, where ids have several parts; ``duplicates`` says what to do with
+    an id that stands twice ("refuse" or "keep_first"). ``custom_encoders`` are import paths: a
+    class that is named in settings from the network is imported only if it stands here. ``peers``
+    are the public signing keys of other parties, by name, which blinding needs: they must have
+    come some other way than through the label holder.
     """
 
-    methods: tuple[str, ...] | None = None
-    columns: tuple[str, ...] | None = None
     key: tuple[str, ...] | None = None
     duplicates: Duplicates = "refuse"
     custom_encoders: tuple[str, ...] = ()
+    peers: Mapping[str, str] = field(default_factory=dict)
     align: AlignPolicy = field(default_factory=AlignPolicy)
 
-    def check(self, spec: RunSpec, party: str) -> None:
-        """Refuse settings that this party does not allow, before anything of them is done."""
-        method = spec.method.info.name
-        if self.methods is not None and method not in self.methods:
-            raise ProtocolError(
-                f"party '{party}' does not allow method '{method}'; its policy allows "
-                f"{list(self.methods)}"
-            )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, key in self.peers.items():
+            if not _KEY.fullmatch(key):
+                raise ConfigError(
+                    f"peers.{name}: 64 hexadecimal digits, as 'colonnade party key' prints them "
+                    "there"
+                )
+
+    def check_encoder(self, spec: RunSpec, party: str) -> None:
+        """Refuse a class that this party does not import, before anything is made of it."""
         encoder = spec.encoder_of(party)
         if isinstance(encoder, CustomSpec) and encoder.module not in self.custom_encoders:
             raise ProtocolError(
                 f"party '{party}' imports no encoder that its own policy does not name "
                 f"('{encoder.module}'); have it added to custom_encoders there"
             )
-        wanted = spec.party[party].columns if party in spec.party else None
-        if self.columns is not None and wanted is not None:
-            refused = sorted(set(wanted) - set(self.columns))
-            if refused:
-                raise ProtocolError(
-                    f"party '{party}' does not allow the columns {refused}; have its policy "
-                    "changed there, or leave them out"
-                )
 
     def columns_of(self, spec: RunSpec, party: str) -> tuple[str, ...] | None:
         """Which columns a run uses: those agreed on, or all that are allowed."""

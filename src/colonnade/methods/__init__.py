@@ -10,6 +10,7 @@ from colonnade.methods.alone import Alone
 from colonnade.methods.asynchronous import Asynchronous
 from colonnade.methods.centralized import Centralized
 from colonnade.methods.combinatorial import Combinatorial
+from colonnade.methods.cvfl import CVFL
 from colonnade.methods.easter import Easter
 from colonnade.methods.ensemble import Ensemble
 from colonnade.methods.fedbcd import FedBCD
@@ -29,6 +30,7 @@ METHODS: Mapping[str, type[Method]] = {
     for method in (
         SplitNN,
         FedBCD,
+        CVFL,
         Asynchronous,
         VAFL,
         PBCD,

@@ -58,6 +58,7 @@ class AggVFL(Method):
     party = AggVFLParty
     has_heads = True
     has_fusion = False
+    takes_sums = True
 
     aggregate: Literal["mean", "sum"] = "mean"
 

@@ -95,6 +95,8 @@ class Combinatorial(Method):
         private_labels=True,
     )
     party = CombinatorialParty
+    # A sample leaves once per set, by as many encoders: one encoder's noise would not cover it.
+    can_be_protected = False
 
     def predictor_sets(self, names: tuple[str, ...]) -> tuple[int, ...]:
         """Every nonempty set of parties."""
@@ -134,7 +136,7 @@ class Combinatorial(Method):
     async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
         """The predictor of exactly those who have the samples."""
         here = holder.observed(batch, parties.names)
-        number = number_of(here, parties.names)
+        number = number_of(here, holder.trained_with(parties.names))
         return holder.infer(await parties.ask("infer_for", batch, number, among=here))
 
 

@@ -80,6 +80,7 @@ class Easter(Method):
     has_heads = True
     has_fusion = False
     adds_embeddings = True
+    takes_sums = True
 
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """Algorithm 1, lines 2 to 15: four messages."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from colonnade.core.averages import fused_gradients
 from colonnade.core.errors import ConfigError
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.local_steps import LocalStepsParty
@@ -34,6 +35,7 @@ class FedBCD(Method):
         private_labels=True,
     )
     party = LocalStepsParty
+    takes_sums = True
 
     local_steps: int = 5
 
@@ -43,6 +45,5 @@ class FedBCD(Method):
 
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """Embeddings up, gradients down, then Q steps at every party."""
-        embeddings = await parties.ask("embed", batch)
-        gradients = holder.learn(embeddings, batch)
+        gradients = await fused_gradients(holder, parties, "embed", batch)
         await parties.tell("descend", batch, each(gradients), self.local_steps, among=gradients)

@@ -50,12 +50,18 @@ class Local(Method):
     async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
         """One party's outputs: the label holder's, or the first that has the samples."""
         here = holder.observed(batch, parties.names)
-        who = holder.name if holder.name in here else here[0]
+        (who,) = self.used(here, parties.names, holder)
         answers = await parties.ask("conclude", batch, among=[who])
         if who not in answers:
             raise MissingBlock(f"party '{who}' did not answer; its own model was asked")
         outputs: Tensor = answers[who]
         return outputs
+
+    def used(
+        self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder
+    ) -> tuple[str, ...]:
+        """The label holder's block, or that of the first party that has the samples."""
+        return (holder.name,) if holder.name in observed else observed[:1]
 
     async def predict_each(
         self, holder: LabelHolder, parties: Parties, batch: Batch

@@ -33,6 +33,7 @@ class SplitNN(Method):
         private_labels=True,
     )
     party = SplitParty
+    takes_sums = True
 
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """Steps 1 to 6 of section 4.1."""

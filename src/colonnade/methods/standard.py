@@ -59,8 +59,14 @@ class Standard(Method):
         """The fusion of all embeddings, or a guess."""
         here = holder.observed(batch, parties.names)
         embeddings = await parties.ask("infer", batch, among=here)
-        if here == parties.names:
+        if self.used(here, parties.names, holder):
             return holder.infer(embeddings)
         if not embeddings:
             raise MissingBlock(f"nobody answered for batch {batch.number} of part '{batch.part}'")
         return guessed(holder, batch, next(iter(embeddings.values())))
+
+    def used(
+        self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder
+    ) -> tuple[str, ...]:
+        """Every block, or none where it guesses: also once a party has left."""
+        return observed if observed == holder.trained_with(names) else ()

@@ -131,6 +131,7 @@ class VFedTrans(Method):
     has_heads = True
     has_fusion = False
     shows_columns = True
+    can_be_protected = False
 
     num_components: int = 16
     distil_epochs: int = 10

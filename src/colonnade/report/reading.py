@@ -6,7 +6,6 @@ A run directory holds ``config.json``, ``metrics.jsonl`` and, once the run is ov
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.core.errors import StorageError
+from colonnade.report.fields import Fields, parse_json, read_bytes, read_json
+from colonnade.report.missing_reading import Missing, read_missing
 
 __all__ = [
     "EvaluationPoint",
@@ -87,6 +88,7 @@ class Summary:
     seed: int | None
     revision: str | None
     version: str | None
+    missing: Missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +106,8 @@ class RunRecord:
     evaluations: tuple[EvaluationPoint, ...] = ()
     num_unknown: int = 0
     half_written: bool = False
+    # Who left the federation after training.
+    left: tuple[str, ...] = ()
 
     @property
     def method(self) -> str:
@@ -201,7 +205,7 @@ def read_run(directory: Path) -> RunRecord:
     """Read a run directory, finished or still going."""
     if not directory.is_dir():
         raise StorageError(f"{directory}: is not a directory; name the directory of a run")
-    config = _read_json(directory / "config.json", _CONFIG_REMEDY)
+    config = read_json(directory / "config.json", _CONFIG_REMEDY)
     lines = _Lines(directory / "metrics.jsonl")
     lines.read()
     summary_path = directory / "summary.json"
@@ -213,7 +217,13 @@ def read_run(directory: Path) -> RunRecord:
         evaluations=tuple(lines.evaluations),
         num_unknown=lines.num_unknown,
         half_written=lines.half_written,
+        left=_read_left(directory / "left.json"),
     )
+
+
+def _read_left(path: Path) -> tuple[str, ...]:
+    remedy = "delete the file if nobody left"
+    return Fields(read_json(path, remedy), str(path), remedy).names("left") if path.exists() else ()
 
 
 @dataclass
@@ -228,21 +238,21 @@ class _Lines:
 
     def read(self) -> None:
         """Take every whole line; the last may be half written while the run goes on."""
-        whole, _, rest = _read_bytes(self.path, _METRICS_REMEDY).rpartition(b"\n")
+        whole, _, rest = read_bytes(self.path, _METRICS_REMEDY).rpartition(b"\n")
         for number, line in enumerate(whole.split(b"\n"), start=1):
             if line.strip():
                 where = f"{self.path}, line {number}"
-                self._take(_Fields(_parse(line, where, _LINE_REMEDY), where, _LINE_REMEDY))
+                self._take(Fields(parse_json(line, where, _LINE_REMEDY), where, _LINE_REMEDY))
         if rest.strip():
             where = f"{self.path}, last line"
             try:
-                values = _parse(rest, where, _LINE_REMEDY)
+                values = parse_json(rest, where, _LINE_REMEDY)
             except StorageError:
                 self.half_written = True
             else:
-                self._take(_Fields(values, where, _LINE_REMEDY))
+                self._take(Fields(values, where, _LINE_REMEDY))
 
-    def _take(self, line: _Fields) -> None:
+    def _take(self, line: Fields) -> None:
         kind = line.text("kind")
         if kind == "exchange":
             loss = line.number("loss", math.nan)
@@ -270,7 +280,7 @@ class _Lines:
 
 
 def _read_summary(path: Path) -> Summary:
-    found = _Fields(_read_json(path, _SUMMARY_REMEDY), str(path), _SUMMARY_REMEDY)
+    found = Fields(read_json(path, _SUMMARY_REMEDY), str(path), _SUMMARY_REMEDY)
     quality = found.inner("quality")
     privacy = found.inner("privacy")
     return Summary(
@@ -300,94 +310,9 @@ def _read_summary(path: Path) -> Summary:
         seed=found.optional_whole("seed"),
         revision=found.optional_text("revision"),
         version=found.optional_text("version"),
+        missing=read_missing(found),
     )
 
 
-def _privacy(found: _Fields) -> Privacy:
+def _privacy(found: Fields) -> Privacy:
     return Privacy(epsilon=found.number("epsilon", math.inf), delta=found.number("delta", math.nan))
-
-
-class _Fields:
-    """A JSON object whose values are checked as they are taken."""
-
-    def __init__(self, values: Any, where: str, remedy: str) -> None:
-        if not isinstance(values, dict):
-            raise StorageError(f"{where}: expected a JSON object; {remedy}")
-        self.values: dict[str, Any] = values
-        self._where = where
-        self._remedy = remedy
-
-    def _wrong(self, key: str, expected: str) -> StorageError:
-        came = f"got {self.values[key]!r:.60}" if key in self.values else "it is missing"
-        return StorageError(f"{self._where}: '{key}' should be {expected}, {came}; {self._remedy}")
-
-    def text(self, key: str) -> str:
-        value = self.values.get(key)
-        if not isinstance(value, str):
-            raise self._wrong(key, "text")
-        return value
-
-    def optional_text(self, key: str) -> str | None:
-        return None if self.values.get(key) is None else self.text(key)
-
-    def number(self, key: str, null: float | None = None) -> float:
-        """A number; ``null``, if given, stands for JSON's null."""
-        value = self.values.get(key)
-        if value is None and key in self.values and null is not None:
-            return null
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._wrong(key, "a number")
-        try:
-            return float(value)
-        except OverflowError:
-            raise self._wrong(key, "a number of ordinary size") from None
-
-    def optional_number(self, key: str) -> float | None:
-        return None if self.values.get(key) is None else self.number(key)
-
-    def whole(self, key: str) -> int:
-        value = self.number(key)
-        if not value.is_integer():
-            raise self._wrong(key, "a whole number")
-        return int(self.values[key])
-
-    def optional_whole(self, key: str) -> int | None:
-        return None if self.values.get(key) is None else self.whole(key)
-
-    def inner(self, key: str) -> _Fields:
-        """The object under a key; an absent one is empty."""
-        return _Fields(self.values.get(key, {}), f"{self._where}: '{key}'", self._remedy)
-
-    def numbers(self, key: str) -> dict[str, float]:
-        inner = self.inner(key)
-        return {name: inner.number(name, math.nan) for name in inner.values}
-
-    def wholes(self, key: str) -> dict[str, int]:
-        inner = self.inner(key)
-        return {name: inner.whole(name) for name in inner.values}
-
-    def names(self, key: str) -> tuple[str, ...]:
-        value = self.values.get(key)
-        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-            raise self._wrong(key, "a list of names")
-        return tuple(dict.fromkeys(value))
-
-
-def _read_json(path: Path, remedy: str) -> Any:
-    return _parse(_read_bytes(path, remedy), str(path), remedy)
-
-
-def _read_bytes(path: Path, remedy: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise StorageError(f"{path}: is missing; {remedy}") from error
-    except OSError as error:
-        raise StorageError(f"{path}: can't be read ({error.strerror}); {remedy}") from error
-
-
-def _parse(content: bytes, where: str, remedy: str) -> Any:
-    try:
-        return json.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise StorageError(f"{where}: is damaged, not JSON ({error}); {remedy}") from error

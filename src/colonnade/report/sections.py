@@ -26,6 +26,7 @@ from colonnade.report.markup import (
     table,
     text,
 )
+from colonnade.report.missing import missing_sections, warnings_first
 from colonnade.report.reading import EvaluationPoint, Privacy, RunRecord
 
 __all__ = ["everybody", "run_sections"]
@@ -62,13 +63,14 @@ def run_sections(
     titled = {
         "Loss": _loss(record, key),
         "Quality": _quality(record, key),
+        **missing_sections(record),
         "Time of each party": _times(record, key, colours),
         "Bytes of each party": _traffic(record, key, colours),
         "Privacy of each party": _privacy(record, colours),
         "Settings": _settings(record),
     }
     body = "".join(f"<{tag}>{title}</{tag}>\n{content}" for title, content in titled.items())
-    return _ending(record) + _left_out(record) + _tiles(record) + body
+    return _ending(record) + warnings_first(record) + _left_out(record) + _tiles(record) + body
 
 
 def _ending(record: RunRecord) -> str:

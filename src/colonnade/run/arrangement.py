@@ -12,8 +12,10 @@ import pandas as pd
 from colonnade.align.plain import Alignment, align_plainly
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, DataError
+from colonnade.core.task import infer_kind
+from colonnade.data.association import Association, presence_and_label
 from colonnade.data.blocks import Block
-from colonnade.data.presence import draw_presence
+from colonnade.data.presence import KnownValues, draw_presence
 from colonnade.data.splits import split_samples
 from colonnade.fabrics import SimulatedSpec
 from colonnade.methods import METHODS
@@ -29,6 +31,7 @@ __all__ = [
     "draw_roll",
     "narrowed",
     "usable_samples",
+    "without",
 ]
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -81,11 +84,36 @@ class Arrangement:
     # How many rows each block and the labels had.
     num_rows: Mapping[str, int]
     roll: Roll
+    # How presence goes with the label in the training part, before any sample is left out.
+    associations: tuple[Association, ...] = ()
 
     @property
     def samples(self) -> Mapping[str, Rows]:
         """The sample numbers of each part."""
         return self.roll.samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AllValues:
+    """Every sample's label and columns, of blocks that are all in this process."""
+
+    labels: np.ndarray[Any, Any]
+    blocks: Mapping[str, Block]
+    rows: Mapping[str, Rows]
+
+    def column(self, party: str, column: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """A party's column for every sample; NaN where the party does not have the sample."""
+        block, rows = self.blocks[party], self.rows[party]
+        if column not in block.columns or not isinstance(block.values, pd.DataFrame):
+            hint = nearest(column, block.columns) if block.columns else "; its block is an array"
+            raise ConfigError(f"data.presence: party '{party}' has no column '{column}'{hint}")
+        values = pd.to_numeric(block.values[column], errors="coerce").to_numpy(np.float64)
+        if np.isnan(values).all():
+            raise ConfigError(
+                f"data.presence: column '{column}' of party '{party}' holds no numbers; name a "
+                "numeric one"
+            )
+        return np.where(rows >= 0, values[rows], np.nan)
 
 
 def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
@@ -104,18 +132,40 @@ def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
     kept = usable_samples(spec, owners, table)
     if len(kept) < len(table):
         alignment, table = _only(alignment, kept), table[kept]
-    roll = draw_roll(spec, owners, table, test=_official_test(sources, alignment))
+    values = sources.labels.values[alignment.label_rows]
+    known = _AllValues(labels=values, blocks=blocks, rows=alignment.rows)
+    test = _official_test(sources, alignment)
     used = {name: narrowed(block, alignment.rows[name]) for name, block in blocks.items()}
     return Arrangement(
         blocks={name: block for name, (block, _) in used.items()},
-        values=sources.labels.values[alignment.label_rows],
+        values=values,
         rows={name: rows for name, (_, rows) in used.items()},
         num_rows={
             **{name: len(block.ids) for name, block in blocks.items()},
             "labels": len(sources.labels.ids),
         },
-        roll=roll,
+        roll=draw_roll(spec, owners, table, test=test, known=known),
+        associations=_associations(spec, sources, owners, table, test, known),
     )
+
+
+def _associations(
+    spec: RunSpec,
+    sources: Sources,
+    owners: tuple[str, ...],
+    table: Table,
+    test: np.ndarray[Any, Any] | None,
+    known: KnownValues,
+) -> tuple[Association, ...]:
+    """How presence goes with the label in the training part, of samples that nobody has too."""
+    own = split_samples(len(table), spec.data.split, seed=spec.seed, test=test)["train"]
+    stays = draw_presence(spec.data.presence, owners, "train", own, seed=spec.seed, known=known)
+    here = table[own] & stays
+    if here.all():
+        return ()
+    kind = spec.label_holder.task or sources.kind or infer_kind(known.labels)
+    by_party = {name: here[:, place] for place, name in enumerate(owners)}
+    return tuple(presence_and_label(by_party, known.labels[own], kind))
 
 
 def usable_samples(spec: RunSpec, owners: tuple[str, ...], table: Table) -> Rows:
@@ -131,12 +181,16 @@ def draw_roll(
     table: Table,
     *,
     test: np.ndarray[Any, Any] | None = None,
+    known: KnownValues | None = None,
 ) -> Roll:
-    """Split the samples into parts, and draw who counts as having which."""
+    """Split the samples into parts, and draw who counts as having which.
+
+    Only where all blocks are in one process, their values are ``known``.
+    """
     numbers = split_samples(len(table), spec.data.split, seed=spec.seed, test=test)
     samples, presence = {}, {}
     for part, own in numbers.items():
-        stays = draw_presence(spec.data.presence, owners, part, len(own), seed=spec.seed)
+        stays = draw_presence(spec.data.presence, owners, part, own, seed=spec.seed, known=known)
         here = table[own] & stays
         if spec.method.info.tolerates_missing:
             kept = np.flatnonzero(here.any(axis=1))
@@ -158,6 +212,29 @@ def _alignment(blocks: Mapping[str, Block], sources: Sources) -> Alignment:
     if not len(known):
         raise DataError(f"no labelled sample is at any of {', '.join(blocks)}")
     return _only(replace(sources.alignment, rows=rows), known)
+
+
+def without(arrangement: Arrangement, left: tuple[str, ...]) -> Arrangement:
+    """The same samples in the same parts, without the blocks of parties that left.
+
+    A sample that only they had is left out.
+    """
+    roll = arrangement.roll
+    places = [place for place, name in enumerate(roll.names) if name not in left]
+    samples, presence = {}, {}
+    for part, numbers in roll.samples.items():
+        here = roll.presence[part][:, places]
+        kept = here.any(axis=1)
+        if not kept.any():
+            raise DataError(f"no sample of the {part} part is left without {', '.join(left)}")
+        samples[part], presence[part] = numbers[kept], here[kept]
+    names = tuple(roll.names[place] for place in places)
+    return replace(
+        arrangement,
+        blocks={name: arrangement.blocks[name] for name in names},
+        rows={name: arrangement.rows[name] for name in names},
+        roll=Roll(names=names, samples=samples, presence=presence),
+    )
 
 
 def narrowed(block: Block, row_of_sample: Rows) -> tuple[Block, Rows]:

@@ -20,6 +20,7 @@ from colonnade.core.party_sets import members
 from colonnade.core.presence import Presence
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task, infer_kind
+from colonnade.data.association import Association
 from colonnade.data.blocks import Block
 from colonnade.data.datasets import load_cpu_trace
 from colonnade.data.prepare import Preparation
@@ -32,7 +33,9 @@ from colonnade.models import (
     SetFusions,
     is_deterministic,
 )
+from colonnade.protect import ProtectionSpec
 from colonnade.run.arrangement import Arrangement, Roll, Rows
+from colonnade.run.protecting import Guarding, MakeLedger
 from colonnade.run.silo import (
     fit_preparation,
     make_encoder,
@@ -57,6 +60,7 @@ class TrainingData:
     rows: Mapping[str, Rows]
     labels: Mapping[str, np.ndarray[Any, Any]]
     roll: Roll
+    associations: tuple[Association, ...] = ()
 
 
 # The part of samples that come to be predicted.
@@ -80,6 +84,8 @@ class Blueprint:
     num_rows: Mapping[str, int]
     task: Task
     preparations: Mapping[str, Preparation]
+    # Who left for good after training: they answer no more, and nothing of theirs is read.
+    left: tuple[str, ...] = ()
     # Parties behind a network, which prepare their columns themselves.
     elsewhere: tuple[str, ...] = ()
 
@@ -92,6 +98,11 @@ class Blueprint:
     def participants(self) -> tuple[str, ...]:
         """Who computes: the owners, or the label holder with everybody's columns."""
         return (self.label_holder,) if self.spec.method.pools_blocks else self.owners
+
+    @property
+    def everyone(self) -> tuple[str, ...]:
+        """Who took part in training, those who left included."""
+        return tuple(sorted((*self.participants, *self.left)))
 
     def features(self, blocks: Mapping[str, Block]) -> dict[str, Tensor]:
         """Prepared features of these blocks, each party's rows in its own order."""
@@ -120,14 +131,23 @@ class Blueprint:
             roll = replace(roll, names=(self.label_holder,), presence=alone)
         values = arrangement.values
         labels = {part: values[numbers] for part, numbers in roll.samples.items()}
-        return TrainingData(features=features, rows=rows, labels=labels, roll=roll)
+        return TrainingData(
+            features=features,
+            rows=rows,
+            labels=labels,
+            roll=roll,
+            associations=arrangement.associations,
+        )
 
     def new_data(self, blocks: Mapping[str, Block], rows: Mapping[str, Rows]) -> TrainingData:
         """Prepared features of unlabelled samples, as the one part ``NEW``."""
         features, own_rows = self.pooled(self.features(blocks), rows)
-        names = tuple(sorted(features))
-        presence = np.stack([own_rows[name] >= 0 for name in names], axis=1)
-        roll = Roll(names=names, samples={NEW: np.arange(len(presence))}, presence={NEW: presence})
+        num_samples = len(next(iter(own_rows.values())))
+        nowhere = np.full(num_samples, -1)
+        # A party without a block is there and has none of the samples.
+        names = self.participants
+        presence = np.stack([own_rows.get(name, nowhere) >= 0 for name in names], axis=1)
+        roll = Roll(names=names, samples={NEW: np.arange(num_samples)}, presence={NEW: presence})
         return TrainingData(features=features, rows=own_rows, labels={}, roll=roll)
 
     def build(
@@ -135,13 +155,19 @@ class Blueprint:
         data: TrainingData = NO_DATA,
         *,
         make_vault: MakeVault | None = None,
+        make_ledger: MakeLedger | None = None,
     ) -> Federation:
         """Make parties, label holder and fabric, with fresh weights from the seed."""
         spec = self.spec
+        guarding = self.guarding(make_ledger)
         plans = make_plans(spec, data.roll)
         holder = self.build_holder(data, plans)
-        parties = {}
+        encoders = {}
         for name in self.participants:
+            encoders[name] = self._encoder(name)
+        guards = guarding.guards(encoders)
+        parties = {}
+        for name, encoder in encoders.items():
             parts = {}
             if plans:
                 features, rows = data.features[name], data.rows[name]
@@ -149,16 +175,34 @@ class Blueprint:
             parties[name] = make_party(
                 spec,
                 name,
-                self._encoder(name),
+                encoder,
                 parts,
                 num_outputs=self.task.num_outputs,
                 replica=self._replica(holder) if spec.method.shares_labels else None,
                 vault=make_vault(name) if make_vault else None,
+                guard=guards[name],
             )
         local = frozenset({self.label_holder} & set(parties))
         fabric = _with_traces(spec.fabric).build(parties, local=local, seed=spec.seed)
         holder.clock = fabric.clock
-        return Federation(spec.method, holder, fabric, spec.patience)
+        return Federation(spec.method, holder, fabric, spec.patience, guarding.sums, guarding.read)
+
+    @property
+    def protections(self) -> Mapping[str, tuple[ProtectionSpec, ...]]:
+        """What each party does to its embeddings before they leave, in order."""
+        return self.guarding(None).chains
+
+    def guarding(self, make_ledger: MakeLedger | None) -> Guarding:
+        """Protections that fit each other, and every party's policy."""
+        guarding = Guarding(
+            spec=self.spec,
+            participants=self.participants,
+            label_holder=self.label_holder,
+            make_ledger=make_ledger,
+        )
+        columns = {name: (*item.numeric, *item.levels) for name, item in self.preparations.items()}
+        guarding.check_policies(columns, self.num_rows, sum(self.num_samples.values()))
+        return guarding
 
     def _replica(self, holder: LabelHolder) -> Replica:
         # Only the training part: the others' labels are for measuring, at the label holder.
@@ -185,10 +229,12 @@ class Blueprint:
             presence=presence_of(data.roll, plans),
             seed=spec.seed,
             deterministic=is_deterministic(fusion),
+            left=self.left,
         )
 
     def _fusion(self) -> nn.Module:
-        spec, names = self.spec, self.participants
+        # As when it was trained, whoever left since.
+        spec, names = self.spec, self.everyone
         sizes = {name: self._encoder_spec(name).embedding for name in names}
         if spec.method.adds_embeddings:
             _refuse_different_sizes(spec.method.info.name, sizes)
@@ -216,7 +262,7 @@ class Blueprint:
     def _encoder(self, name: str) -> nn.Module:
         if not self.spec.method.pools_blocks:
             preparation = self.preparations[name]
-            return make_encoder(self.spec, name, preparation, names=self.participants)
+            return make_encoder(self.spec, name, preparation, names=self.everyone)
         if any(item.cardinalities for item in self.preparations.values()):
             raise ConfigError(
                 "method.name: 'centralized' can't pool embedded categories; set "

@@ -7,8 +7,11 @@
     summary.json                      written at the end
     checkpoint.json                   which checkpoint counts; written last, so always a whole one
     run.log
+    left.json                         who left for good, once somebody did
     label_holder/task.json, TAG.safetensors
+    label_holder/calibration.json     how sure predictions may be, once the run has ended
     parties/NAME/preparation.json, TAG.safetensors    what stays with that party
+    parties/NAME/ledger.jsonl, ledger.seal.json       what left it
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from colonnade.core.calibration import Calibration
 from colonnade.core.config import dump, parse
 from colonnade.core.errors import ConfigError, DataError, StorageError
 from colonnade.core.federation import Federation, LoopState
@@ -31,6 +35,7 @@ from colonnade.core.task import Task
 from colonnade.data.prepare import Preparation
 from colonnade.fabrics.local import LocalFabric
 from colonnade.files import TEMPORARY
+from colonnade.protect.ledger import Ledger
 from colonnade.run.assembly import Blueprint
 from colonnade.run.spec import parse_spec, plain_spec
 from colonnade.run.storage import (
@@ -43,16 +48,23 @@ from colonnade.run.storage import (
 )
 
 __all__ = [
+    "LEFT",
     "RunDirectory",
+    "ledger_heads",
     "local_parties",
+    "lock_or_refuse",
     "read_blueprint",
+    "read_calibration",
+    "read_left",
     "refuse_other_run",
     "restore_model",
     "write_blueprint",
+    "write_calibration",
     "write_model",
 ]
 
 _MODEL = "model"
+LEFT = "left.json"
 
 
 def write_blueprint(root: Path, blueprint: Blueprint) -> None:
@@ -72,6 +84,7 @@ def _plain_blueprint(root: Path, blueprint: Blueprint) -> dict[Path, Any]:
         "elsewhere": list(blueprint.elsewhere),
     }
     return {
+        **({root / LEFT: {"left": list(blueprint.left)}} if blueprint.left else {}),
         root / "config.json": plain_spec(blueprint.spec),
         root / "label_holder" / "task.json": task,
         **{
@@ -86,6 +99,7 @@ def read_blueprint(root: Path) -> Blueprint:
     if not root.is_dir():
         raise StorageError(f"{root}: no such directory; give a run directory")
     spec = parse_spec(read_json(root / "config.json"))
+    left = read_left(root)
     file = root / "label_holder" / "task.json"
     preparations = {}
     try:
@@ -97,7 +111,8 @@ def read_blueprint(root: Path) -> Blueprint:
         for file in sorted((root / "parties").glob("*/preparation.json")):
             plain = read_json(file)
             name = plain.pop("party")
-            preparations[name] = parse(Preparation, plain)
+            if name not in left:
+                preparations[name] = parse(Preparation, plain)
     except (KeyError, TypeError, AttributeError, ConfigError) as error:
         raise StorageError(f"{file}: damaged: {type(error).__name__}: {error}") from error
     return Blueprint(
@@ -109,12 +124,51 @@ def read_blueprint(root: Path) -> Blueprint:
         num_rows=num_rows,
         task=fitted,
         preparations=preparations,
+        left=left,
         elsewhere=tuple(elsewhere),
     )
 
 
+def read_left(root: Path) -> tuple[str, ...]:
+    """Who left a run's federation for good."""
+    if not (root / LEFT).exists():
+        return ()
+    names = read_json(root / LEFT).get("left")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise StorageError(f"{root / LEFT}: damaged: expected a list of names under 'left'")
+    return tuple(names)
+
+
+def write_calibration(root: Path, calibration: Calibration | None) -> None:
+    """Write how sure predictions may be; nothing if that is not known."""
+    if calibration is not None:
+        write_json(root / "label_holder" / "calibration.json", asdict(calibration))
+
+
+def read_calibration(root: Path) -> Calibration | None:
+    """Read what ``write_calibration`` wrote, if anything."""
+    file = root / "label_holder" / "calibration.json"
+    if not file.exists():
+        return None
+    plain = read_json(file)
+    try:
+        by_size = {
+            key: {int(size): float(value) for size, value in plain[key].items()}
+            for key in ("temperatures", "spreads")
+        }
+        return Calibration(**by_size, otherwise=float(plain["otherwise"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(f"{file}: damaged: {type(error).__name__}: {error}") from error
+
+
 def refuse_other_run(root: Path, blueprint: Blueprint) -> None:
     """A resumed run may be given more time; settings and data must be those it began with."""
+    left = read_left(root)
+    if left:
+        raise ConfigError(
+            f"{root}: {', '.join(left)} left this federation, so it can't train on; start another "
+            "run from it with --from"
+        )
     has_begun = (root / "checkpoint.json").exists()
     for file, current in _plain_blueprint(root, blueprint).items():
         if not has_begun and not file.exists():
@@ -161,7 +215,7 @@ def write_model(root: Path, federation: Federation) -> None:
         DirectoryVault(party_directory(root, name)).keep(_MODEL, party.state())
     holder = DirectoryVault(root / "label_holder")
     holder.keep(_MODEL, {"federation": {"holder": federation.holder.state()}})
-    named = {"tag": _MODEL, "model": _MODEL, "metrics_bytes": 0}
+    named = {"tag": _MODEL, "model": _MODEL, "metrics_bytes": 0, "ledgers": {}}
     write_json(root / "checkpoint.json", named)
 
 
@@ -179,6 +233,20 @@ def _fetch_weights(root: Path, federation: Federation, tag: str) -> None:
     federation.fabric.run(federation.fabric.fetch(tag))
 
 
+def lock_or_refuse(root: Path) -> int:
+    """Hold a run directory for this process; gives the handle to close."""
+    # The system lets go of the lock when the process ends, however it ends.
+    handle = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise StorageError(
+            f"{root}: in use by another process; wait for it, or choose another directory"
+        ) from error
+    return handle
+
+
 class RunDirectory:
     """One run's directory, held open by one process at a time."""
 
@@ -190,7 +258,7 @@ class RunDirectory:
             raise StorageError(f"{root}: nothing to resume here; leave out --resume")
         try:
             root.mkdir(parents=True, exist_ok=True)
-            self._lock = self._lock_or_refuse()
+            self._lock = lock_or_refuse(root)
         except OSError as error:
             raise StorageError(f"{root}: can't be a run directory: {error.strerror}") from error
         try:
@@ -200,6 +268,7 @@ class RunDirectory:
             raise
         for left_over in root.rglob(f".*{TEMPORARY}"):
             left_over.unlink(missing_ok=True)
+        self._ledgers: list[Ledger] = []
         self._metrics = (root / "metrics.jsonl").open("ab")
         self._log_handler = logging.FileHandler(root / "run.log")
         self._log_handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -217,21 +286,15 @@ class RunDirectory:
         if resume and not exists:
             raise StorageError(f"{self.root}: nothing to resume here; leave out --resume")
 
-    def _lock_or_refuse(self) -> int:
-        # The system lets go of the lock when the process ends, however it ends.
-        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(handle)
-            raise StorageError(
-                f"{self.root}: in use by another process; wait for it, or choose another directory"
-            ) from error
-        return handle
-
     def vault(self, party: str) -> DirectoryVault:
         """A party's own place for checkpoints."""
         return DirectoryVault(party_directory(self.root, party))
+
+    def ledger(self, party: str) -> Ledger:
+        """A party's own record of what leaves it."""
+        ledger = Ledger(party_directory(self.root, party), run=self.root.name)
+        self._ledgers.append(ledger)
+        return ledger
 
     def log(self, message: str) -> None:
         """Write a line to run.log."""
@@ -253,7 +316,7 @@ class RunDirectory:
         self._holder.keep(tag, {"federation": federation.state(), "loop": asdict(loop)})
         os.fsync(self._metrics.fileno())
         size = os.fstat(self._metrics.fileno()).st_size
-        self._name(tag, tag, size)
+        self._name(tag, tag, size, ledger_heads(federation))
         federation.fabric.run(federation.fabric.retain(tag, best))
         self._holder.retain((tag, best))
 
@@ -261,8 +324,13 @@ class RunDirectory:
     def _holder(self) -> DirectoryVault:
         return DirectoryVault(self.root / "label_holder")
 
-    def _name(self, tag: str, model: str, num_metrics_bytes: int) -> None:
-        named = {"tag": tag, "model": model, "metrics_bytes": num_metrics_bytes}
+    def _name(self, tag: str, model: str, num_metrics_bytes: int, ledgers: Any) -> None:
+        named = {
+            "tag": tag,
+            "model": model,
+            "metrics_bytes": num_metrics_bytes,
+            "ledgers": ledgers,
+        }
         write_json(self.root / "checkpoint.json", named)
 
     def resume(self, federation: Federation, *, keeps_best: bool) -> LoopState:
@@ -288,7 +356,18 @@ class RunDirectory:
         tag = _tag(exchange)
         _fetch_weights(self.root, federation, tag)
         named = read_json(self.root / "checkpoint.json")
-        self._name(named["tag"], tag, named["metrics_bytes"])
+        self._name(named["tag"], tag, named["metrics_bytes"], ledger_heads(federation))
+
+    def go_back(self, federation: Federation) -> int | None:
+        """Go back to the last checkpoint's weights."""
+        tag = read_json(self.root / "checkpoint.json")["tag"]
+        _fetch_weights(self.root, federation, tag)
+        return int(tag.rpartition("-")[2])
+
+    def seal(self, federation: Federation) -> None:
+        """Note how long every party's ledger is, now that nothing more will leave."""
+        named = read_json(self.root / "checkpoint.json")
+        write_json(self.root / "checkpoint.json", {**named, "ledgers": ledger_heads(federation)})
 
     def summarize(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json."""
@@ -296,10 +375,22 @@ class RunDirectory:
 
     def close(self) -> None:
         """Let go of files and lock."""
+        for ledger in self._ledgers:
+            ledger.close()
         self._metrics.close()
         self._logger.removeHandler(self._log_handler)
         self._log_handler.close()
         os.close(self._lock)
+
+
+def ledger_heads(federation: Federation) -> dict[str, Any]:
+    """How many entries each party's ledger has, and the last one's hash; sealed at the party."""
+    sealed = federation.fabric.run(federation.aside().ask("seal"))
+    return {
+        name: {"entries": int(item["entries"]), "head": bytes(item["head"].numpy()).hex()}
+        for name, item in sealed.items()
+        if item
+    }
 
 
 def _tag(exchange: int) -> str:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
-from colonnade.core.errors import ColonnadeError, Diverged, StorageError
+from colonnade.core.errors import ColonnadeError, Diverged, Refused, StorageError
 from colonnade.core.federation import Event, Federation, LoopState
-from colonnade.run.arrangement import arrange
+from colonnade.run.arrangement import arrange, without
 from colonnade.run.assembly import Blueprint, TrainingData, fit_blueprint
 from colonnade.run.directory import (
     RunDirectory,
     read_blueprint,
     refuse_other_run,
     write_blueprint,
+    write_calibration,
 )
+from colonnade.run.joining import Joining, freeze, joining_of
+from colonnade.run.missing import Findings, look_at_missing, warnings_of
 from colonnade.run.records import MemoryRecords, Records
 from colonnade.run.result import Result, open_result
 from colonnade.run.sources import Sources, load_sources
@@ -57,24 +63,39 @@ def train(
     sources = sources or load_sources(spec)
     arrangement = arrange(spec, sources)
     blueprint = fit_blueprint(spec, sources, arrangement)
+    joining = joining_of(spec, blueprint, arrangement)
+    blueprint = joining.inherit(blueprint) if joining else blueprint
     data = blueprint.training_data(arrangement)
     if directory is None:
         records = MemoryRecords()
         federation = blueprint.build(data, make_vault=records.vault)
-        return train_federation(blueprint, data, federation, LoopState(), records, watcher)
+        freeze(federation, spec)
+        before = joining.begin(federation, data, spec) if joining else {}
+        return train_federation(
+            blueprint, data, federation, LoopState(), records, watcher, joining, before
+        )
     blueprint.build(data)  # finds what is wrong with networks before there is a directory
     run = RunDirectory(directory, resume=resume)
     try:
-        federation = blueprint.build(data, make_vault=run.vault)
-        loop = LoopState()
         if resume:
             refuse_other_run(directory, blueprint)
+        federation = blueprint.build(data, make_vault=run.vault, make_ledger=run.ledger)
+        freeze(federation, spec)
+        loop = LoopState()
+        if resume:
             loop = run.resume(federation, keeps_best=spec.stop.patience is not None)
             run.log(f"resumed after exchange {loop.exchange}")
         write_blueprint(directory, blueprint)
+        before = {}
+        if joining and loop.exchange > 0:
+            before = joining.recall(directory)
+        elif joining:
+            before = joining.begin(federation, data, spec, directory)
         if loop.exchange == 0:
             run.checkpoint(federation, loop)  # whatever happens, there is one to go back to
-        return train_federation(blueprint, data, federation, loop, run, watcher)
+        result = train_federation(blueprint, data, federation, loop, run, watcher, joining, before)
+        write_calibration(directory, result.calibration)
+        return result
     except ColonnadeError as error:
         run.log(f"{type(error).__name__}: {error}")
         raise
@@ -91,7 +112,10 @@ def reopen(directory: Path) -> Result:
             f"{directory}: trained on tables in memory, which a run does not keep; evaluate with "
             "Result.load(...).evaluate(blocks, labels)"
         )
-    data = blueprint.training_data(arrange(spec, load_sources(spec)))
+    arrangement = arrange(spec, load_sources(spec))
+    if blueprint.left:
+        arrangement = without(arrangement, blueprint.left)
+    data = blueprint.training_data(arrangement)
     return open_result(directory, blueprint, data)
 
 
@@ -102,16 +126,22 @@ def train_federation(
     loop: LoopState,
     records: Records,
     watcher: Watcher | None,
+    joining: Joining | None = None,
+    before: Mapping[str, Any] | None = None,
 ) -> Result:
     """Train from where the loop is to the end, with records and checkpoints on the way."""
     began = time.monotonic()
     spec = blueprint.spec
     keeps_best = spec.stop.patience is not None
+    # A party may refuse at any time: then there must be weights to go back to.
+    keeps_regularly = records.is_lasting or any(item.policy for item in spec.party.values())
     checkpoint_every = spec.record.checkpoint_every or federation.exchanges_per_epoch
-    if loop.stopped_by in ("length", "interrupted"):
+    if loop.stopped_by in ("length", "interrupted", "refused"):
         loop.stopped_by = ""  # the settings may now ask for more
     records.log(f"{spec.method.info.name} with {', '.join(blueprint.participants)}")
     records.log(aligned_line(blueprint))
+    for warning in warnings_of(data.associations):
+        records.log(f"warning: {warning}")
     if watcher is not None:
         watcher.began(federation, loop.exchange, federation.num_exchanges(spec.stop))
     try:
@@ -121,7 +151,7 @@ def train_federation(
             if event.metrics is not None:
                 records.record(evaluation_line(event, loop))
             if (event.is_best and keeps_best) or (
-                records.is_lasting and event.exchange % checkpoint_every == 0
+                keeps_regularly and event.exchange % checkpoint_every == 0
             ):
                 records.checkpoint(federation, loop)
             if watcher is not None:
@@ -130,6 +160,8 @@ def train_federation(
                     loop.stopped_by = loop.stopped_by or "interrupted"
         if records.is_lasting:
             records.checkpoint(federation, loop)
+    except Refused as refusal:
+        return _end_refused(blueprint, data, federation, loop, records, refusal, began)
     except Diverged:
         loop.stopped_by = "diverged"
         records.summarize(summarize(blueprint, federation, loop, {}, time.monotonic() - began))
@@ -138,8 +170,73 @@ def train_federation(
     if keeps_best and ended and loop.best_exchange not in (0, loop.exchange):
         records.end_with(federation, loop.best_exchange)
     held_out = [part for part in ("validation", "test") if part in data.labels]
-    quality = {part: federation.evaluate(part) for part in held_out}
-    summary = summarize(blueprint, federation, loop, quality, time.monotonic() - began)
+    try:
+        quality = {part: federation.evaluate(part) for part in held_out}
+    except Refused as refusal:
+        return _end_refused(blueprint, data, federation, loop, records, refusal, began)
+    findings, start = _further(blueprint, data, federation, records, joining, before or {})
+    seconds = time.monotonic() - began
+    summary = summarize(blueprint, federation, loop, quality, seconds, findings, start)
     records.summarize(summary)
+    records.seal(federation)
     records.log(f"stopped by {loop.stopped_by} after exchange {loop.exchange}")
+    return Result(
+        blueprint=blueprint,
+        federation=federation,
+        summary=summary,
+        calibration=findings.calibration,
+    )
+
+
+def _further(
+    blueprint: Blueprint,
+    data: TrainingData,
+    federation: Federation,
+    records: Records,
+    joining: Joining | None,
+    before: Mapping[str, Any],
+) -> tuple[Findings, dict[str, Any] | None]:
+    """What is measured beyond quality: by observed set, and without those who joined.
+
+    A party may refuse to release its held-out samples once more: then it is not known.
+    """
+    findings, start = Findings(warnings=warnings_of(data.associations)), None
+    try:
+        findings = look_at_missing(federation, data)
+        if joining is not None:
+            after = joining.quality(federation, data, blueprint.spec)
+            start = joining.summary(blueprint.spec, before, after)
+    except Refused as refusal:
+        records.log(f"not measured by observed set: {refusal}")
+    late = joining.warnings(start or {}) if joining else ()
+    for warning in late:
+        records.log(f"warning: {warning}")
+    return replace(findings, warnings=(*findings.warnings, *late)), start
+
+
+def _end_refused(
+    blueprint: Blueprint,
+    data: TrainingData,
+    federation: Federation,
+    loop: LoopState,
+    records: Records,
+    refusal: Refused,
+    began: float,
+) -> Result:
+    """A party refuses to go on: the run ends with the weights of its last checkpoint."""
+    kept = records.go_back(federation)
+    loop.stopped_by = "refused"
+    loop.exchange = loop.exchange if kept is None else kept
+    quality = {}
+    for part in ("validation", "test"):
+        if part in data.labels:
+            # Samples that were released less often may still be measured.
+            with contextlib.suppress(Refused):
+                quality[part] = federation.evaluate(part)
+    seconds = time.monotonic() - began
+    summary = summarize(blueprint, federation, loop, quality, seconds, refusal=refusal)
+    records.summarize(summary)
+    records.seal(federation)
+    records.log(f"stopped by a refusal; the weights are those of exchange {loop.exchange}")
+    records.log(str(refusal))
     return Result(blueprint=blueprint, federation=federation, summary=summary)

@@ -34,6 +34,12 @@ class Records(Protocol):
     def end_with(self, federation: Federation, exchange: int) -> None:
         """Make an earlier exchange's weights those that the run ends with."""
 
+    def seal(self, federation: Federation) -> None:
+        """Nothing more will leave: make every party's ledger last."""
+
+    def go_back(self, federation: Federation) -> int | None:
+        """Go back to the last checkpoint's weights; its exchange, or none if there is none."""
+
     def summarize(self, summary: Mapping[str, Any]) -> None:
         """Note how the run ended."""
 
@@ -45,6 +51,7 @@ class MemoryRecords:
 
     def __init__(self) -> None:
         self._holder = MemoryVault()
+        self._newest: int | None = None
 
     def vault(self, party: str) -> Vault:
         """A party's checkpoints, in memory."""
@@ -64,11 +71,21 @@ class MemoryRecords:
         self._holder.keep(tag, federation.holder.state())
         federation.fabric.run(federation.fabric.retain(tag, best))
         self._holder.retain((tag, best))
+        self._newest = loop.exchange
 
     def end_with(self, federation: Federation, exchange: int) -> None:
         """Go back to those weights."""
         federation.holder.restore(self._holder.fetch(str(exchange)))
         federation.fabric.run(federation.fabric.fetch(str(exchange)))
+
+    def seal(self, federation: Federation) -> None:
+        """Nothing: without a directory there is no ledger."""
+
+    def go_back(self, federation: Federation) -> int | None:
+        """Go back to the newest weights that were kept."""
+        if self._newest is not None:
+            self.end_with(federation, self._newest)
+        return self._newest
 
     def summarize(self, summary: Mapping[str, Any]) -> None:
         """Nothing: the result has it."""

@@ -16,6 +16,7 @@ from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.party import Part, Party, Replica, Vault
 from colonnade.core.party_sets import members
 from colonnade.core.presence import observed_sets
+from colonnade.core.protection import Guard
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.data.blocks import Block
 from colonnade.data.prepare import Preparation
@@ -30,6 +31,7 @@ __all__ = [
     "make_party",
     "make_plan",
     "make_plans",
+    "refuse_unguarded",
     "set_purpose",
 ]
 
@@ -117,6 +119,16 @@ def _encoder(spec: RunSpec, name: str, preparation: Preparation, *purpose: str |
             raise ConfigError(f"party.{name}.encoder: {error}") from error
 
 
+def refuse_unguarded(spec: RunSpec, name: str, label_holder: str, guard: Guard | None) -> None:
+    """Raise ConfigError if a party would send as it is what its settings say to protect."""
+    wanted = spec.protect_of(name, label_holder) or spec.method.wants_packed
+    if guard is None and name != label_holder and wanted:
+        raise ConfigError(
+            f"party.{name}.protect: nothing here keeps what the settings promise; make the party "
+            "with a guard"
+        )
+
+
 def make_party(
     spec: RunSpec,
     name: str,
@@ -126,8 +138,10 @@ def make_party(
     num_outputs: int,
     replica: Replica | None = None,
     vault: Vault | None = None,
+    guard: Guard | None = None,
 ) -> Party:
     """The party's half of the run's method."""
+    refuse_unguarded(spec, name, spec.label_holder.name or "", guard)
     dtype = getattr(torch, spec.dtype)
     modules = {}
     if spec.method.has_heads:
@@ -144,4 +158,5 @@ def make_party(
         modules=modules,
         replica=replica,
         vault=vault,
+        guard=guard,
     )

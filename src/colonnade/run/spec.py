@@ -17,8 +17,9 @@ from colonnade.core.method import Method
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.parties import Patience
 from colonnade.core.task import TaskKind
+from colonnade.data.dependent import DRAWINGS
 from colonnade.data.prepare import PrepareSpec
-from colonnade.data.presence import DRAWINGS, Drawing, PresenceSpec
+from colonnade.data.presence import Drawing, PresenceSpec
 from colonnade.data.splits import SplitSpec
 from colonnade.fabrics import FABRICS, FabricSpec, InProcessSpec
 from colonnade.fabrics.durations import DURATIONS, Duration
@@ -34,6 +35,7 @@ from colonnade.models import (
     MLPFusionSpec,
     MLPSpec,
 )
+from colonnade.protect import PROTECTIONS, ProtectionSpec
 
 __all__ = [
     "CHOICES",
@@ -43,6 +45,7 @@ __all__ = [
     "PartySpec",
     "RecordSpec",
     "RunSpec",
+    "StartSpec",
     "parse_spec",
     "plain_spec",
     "read_spec",
@@ -55,6 +58,7 @@ CHOICES: Mapping[type, Choice] = {
     FusionSpec: Choice(tag="kind", options=FUSIONS),
     Duration: DURATIONS,
     Sleep: SLEEPS,
+    ProtectionSpec: Choice(tag="kind", options=PROTECTIONS),
     Drawing: DRAWINGS,
 }
 
@@ -107,6 +111,8 @@ class PartySpec:
     encoder: EncoderSpec | None = None
     head: HeadSpec | None = None
     optimizer: OptimizerSpec | None = None
+    protect: tuple[ProtectionSpec, ...] | None = None
+    policy: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +123,7 @@ class DefaultsSpec:
     encoder: EncoderSpec = field(default_factory=MLPSpec)
     head: HeadSpec = field(default_factory=HeadSpec)
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+    protect: tuple[ProtectionSpec, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +141,27 @@ class RecordSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartSpec:
+    """Weights to begin with: those of an earlier run, whose parties go on as they are.
+
+    Parties that it did not have begin anew. ``bound`` is how much the quality without them may
+    fall by training them in; ``freeze`` names parties that no longer learn.
+    """
+
+    run: Path | None = None
+    freeze: tuple[str, ...] = ()
+    freeze_fusion: bool = False
+    bound: float = 0.02
+
+    def __post_init__(self) -> None:
+        if self.run is None and (self.freeze or self.freeze_fusion):
+            key = "freeze" if self.freeze else "freeze_fusion"
+            raise ConfigError(f"{key}: keeps an earlier run's weights; name it in run")
+        if not 0 <= self.bound <= 1:
+            raise ConfigError(f"bound: from 0 to 1, got {self.bound}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunSpec:
     """Everything that decides how a run goes."""
 
@@ -147,6 +175,7 @@ class RunSpec:
     stop: Stop = field(default_factory=lambda: Stop(epochs=20))
     patience: Patience = field(default_factory=Patience)
     record: RecordSpec = field(default_factory=RecordSpec)
+    start: StartSpec = field(default_factory=StartSpec)
     dtype: Literal["float32", "float64"] = "float32"
     # Threads per operation; torch's own choice if not given. One is best for small networks.
     threads: int | None = None
@@ -180,6 +209,16 @@ class RunSpec:
         """A party's optimizer."""
         own = self.party.get(party, _NOTHING_OWN).optimizer
         return self.defaults.optimizer if own is None else own
+
+    def protect_of(self, party: str, label_holder: str) -> tuple[ProtectionSpec, ...]:
+        """What a party does to its embeddings before they leave.
+
+        The label holder's own block is at its side: nothing leaves, so defaults don't hold there.
+        """
+        own = self.party.get(party, _NOTHING_OWN).protect
+        if own is None:
+            return () if party == label_holder else self.defaults.protect
+        return own
 
 
 _NOTHING_OWN = PartySpec()
@@ -224,7 +263,11 @@ def _with_absolute_files(spec: RunSpec, base: Path) -> RunSpec:
         return None if file is None else (base / file).resolve()
 
     holder = replace(spec.label_holder, file=absolute(spec.label_holder.file))
-    party = {name: replace(item, file=absolute(item.file)) for name, item in spec.party.items()}
+    party = {
+        name: replace(item, file=absolute(item.file), policy=absolute(item.policy))
+        for name, item in spec.party.items()
+    }
+    start = replace(spec.start, run=absolute(spec.start.run))
     data = replace(spec.data, alignment=absolute(spec.data.alignment))
     align = spec.align and replace(spec.align, counts=absolute(spec.align.counts))
-    return replace(spec, data=data, align=align, label_holder=holder, party=party)
+    return replace(spec, data=data, align=align, label_holder=holder, party=party, start=start)

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.core.config import dump
+from colonnade.core.errors import Refused
 from colonnade.core.federation import Event, Federation, LoopState
 from colonnade.core.parties import Parties
 from colonnade.run.assembly import Blueprint
+from colonnade.run.missing import Findings
 from colonnade.run.spec import CHOICES
 
 __all__ = ["aligned_line", "evaluation_line", "progress_line", "revision", "summarize"]
@@ -55,6 +57,7 @@ def aligned_line(blueprint: Blueprint) -> str:
 def progress_line(federation: Federation, event: Event, loop: LoopState) -> dict[str, Any]:
     """One line for metrics.jsonl: how far, how good, what it cost so far."""
     traffic = federation.fabric.meter.parties
+    spent = privacy_spent(federation)
     return {
         "kind": "exchange",
         "exchange": event.exchange,
@@ -63,7 +66,14 @@ def progress_line(federation: Federation, event: Event, loop: LoopState) -> dict
         "bytes_up": {name: item.bytes_up for name, item in traffic.items()},
         "bytes_down": {name: item.bytes_down for name, item in traffic.items()},
         "computing": {name: item.seconds_computing for name, item in traffic.items()},
+        **({"privacy": spent} if spent else {}),
     }
+
+
+def privacy_spent(federation: Federation) -> dict[str, dict[str, float]]:
+    """What the releases so far amount to, by party, as each one accounts for itself."""
+    told = federation.fabric.run(federation.aside().ask("privacy_spent"))
+    return {name: dict(item) for name, item in told.items() if item}
 
 
 def evaluation_line(event: Event, loop: LoopState) -> dict[str, Any]:
@@ -83,6 +93,10 @@ def summarize(
     loop: LoopState,
     quality: Mapping[str, Mapping[str, float]],
     seconds: float,
+    findings: Findings | None = None,
+    start: Mapping[str, Any] | None = None,
+    *,
+    refusal: Refused | None = None,
 ) -> dict[str, Any]:
     """How a run ended: what it reached and what that cost."""
     spec = blueprint.spec
@@ -90,6 +104,7 @@ def summarize(
     aside = Parties(federation.fabric.aside(), federation.patience)
     local_steps: dict[str, int] = federation.fabric.run(aside.ask("local_steps"))
     computing = {name: item.seconds_computing for name, item in traffic.items()}
+    spent = privacy_spent(federation)
     return {
         "method": spec.method.info.name,
         "task": blueprint.task.kind,
@@ -102,7 +117,10 @@ def summarize(
         "parties": list(blueprint.participants),
         "label_holder": blueprint.label_holder,
         "num_samples": dict(blueprint.num_samples),
+        "num_complete": dict(blueprint.num_complete),
         "num_rows": dict(blueprint.num_rows),
+        **(findings or Findings()).plain,
+        "start": start,
         "local_steps": local_steps,
         "bytes_up": {name: item.bytes_up for name, item in traffic.items()},
         "bytes_down": {name: item.bytes_down for name, item in traffic.items()},
@@ -113,8 +131,12 @@ def summarize(
         "seconds_waiting": {
             name: max(0.0, loop.elapsed - item) for name, item in computing.items()
         },
-        # No protection exists yet: every embedding left as it was.
-        "privacy": dict.fromkeys(blueprint.participants),
+        # Of every party, what its own account says; none where nothing bounds it.
+        "privacy": {name: spent.get(name) for name in blueprint.participants},
+        "protections": {
+            name: [item.kind for item in chain] for name, chain in blueprint.protections.items()
+        },
+        "refusal": None if refusal is None else {"party": refusal.party, "reason": str(refusal)},
         "findings": dict(spec.method.findings(federation.holder)),
         "seed": spec.seed,
         "revision": revision(),

@@ -77,6 +77,8 @@ class _Stream:
         self.has_news = asyncio.Event()
         self.control: list[bytes] = []
         self.is_ending = False
+        # Set to why, when the party is to be refused after all.
+        self.refusal: asyncio.Future[ColonnadeError] = asyncio.get_running_loop().create_future()
         self.writing: asyncio.Task[None] | None = None
 
     async def end(self, *last: bytes) -> None:
@@ -266,10 +268,8 @@ class Hub:
         link = self._known.get(name)
         if link is None or link.stream is None:
             return
-        stream = link.stream
-        await stream.end(encode_frame(Kind.REFUSE, Notice("IdentityRefused", reason)))
-        if stream.task is not None:
-            stream.task.cancel()
+        if not link.stream.refusal.done():
+            link.stream.refusal.set_result(IdentityRefused(reason))
 
     async def _connected(self, _: Any, context: Any) -> None:
         """One stream of one party, from its hello to its end."""
@@ -284,7 +284,7 @@ class Hub:
             stream = _Stream(context, hello)
             await context.write(self._attach(link, stream, hello, received))
             stream.writing = asyncio.ensure_future(self._write(link, stream))
-            await self._read(link, stream)
+            await self._converse(link, stream)
         except ColonnadeError as error:
             await self._refuse(context, link, stream, error)
         except (TimeoutError, EOFError) as error:
@@ -367,6 +367,18 @@ class Hub:
         else:
             with contextlib.suppress(Exception):
                 await context.write(notice)
+
+    async def _converse(self, link: _Link, stream: _Stream) -> None:
+        """Read until the stream ends, or the party is to be refused."""
+        reading = asyncio.ensure_future(self._read(link, stream))
+        try:
+            either: list[asyncio.Future[Any]] = [reading, stream.refusal]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                raise stream.refusal.result()
+            reading.result()
+        finally:
+            reading.cancel()
 
     async def _read(self, link: _Link, stream: _Stream) -> None:
         while True:

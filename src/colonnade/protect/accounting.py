@@ -1,0 +1,145 @@
+"""What a party's releases amount to, per sample, and when its budget is spent.
+
+Every release of a sample's embedding is one Gaussian mechanism. Its sensitivity is that of
+*replacing* the sample's columns at this party: two clipped vectors are at most 2C apart, and the
+noise has deviation σC, so one release is (2/σ)-GDP. (That a sample exists is no secret: alignment
+told the label holder. If a column block were only removed, i.e. replaced by zeros, the distance
+would be C and the figures half as large.) k releases of one sample compose to 2√k/σ exactly. The
+label holder knows which samples a batch holds: nothing is amplified by sampling.
+
+ε for a given δ comes from dp-accounting's analysis of the Gaussian mechanism.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from colonnade.core.errors import BudgetSpent
+from colonnade.core.protection import Encoding
+from colonnade.protect.extra import needed
+from colonnade.protect.specs import Budget
+
+__all__ = ["Account", "epsilon_of", "mu_of", "num_releases_within"]
+
+# How far apart two clipped embeddings of one sample can be, in units of the clipping norm.
+SENSITIVITY = 2.0
+
+
+def mu_of(num_releases: int, noise: float) -> float:
+    """Gaussian differential privacy of so many releases of one sample."""
+    return SENSITIVITY * math.sqrt(num_releases) / noise
+
+
+@lru_cache(maxsize=4096)
+def epsilon_of(num_releases: int, noise: float, delta: float) -> float:
+    """The smallest ε for δ of so many releases of one sample."""
+    if num_releases == 0:
+        return 0.0
+    accounting = needed("dp_accounting", "accounting")
+    # Gaussian mechanisms in a row are one with a smaller deviation.
+    epsilon: float = accounting.get_epsilon_gaussian(1.0 / mu_of(num_releases, noise), delta)
+    return epsilon
+
+
+def num_releases_within(budget: Budget, noise: float) -> int:
+    """How many releases of one sample a budget allows."""
+
+    def fits(count: int) -> bool:
+        if budget.mu is not None:
+            return mu_of(count, noise) <= budget.mu
+        assert budget.epsilon is not None
+        return epsilon_of(count, noise, budget.delta) <= budget.epsilon
+
+    low, high = 0, 1
+    while fits(high) and high < 2**40:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+class Account:
+    """How often each sample of each part was released, and how often it may be."""
+
+    def __init__(self, *, party: str, noise: float, delta: float, budget: Budget | None) -> None:
+        self._party = party
+        self._noise = noise
+        self._delta = delta if budget is None else budget.delta
+        self._budget = budget
+        self.allowed = None if budget is None else num_releases_within(budget, noise)
+        self._counts: dict[str, np.ndarray[Any, np.dtype[np.int32]]] = {}
+        self._most = 0
+        # The last encodings that were counted: the same one again is the same release.
+        self._last: dict[str, int] = {}
+
+    @property
+    def num_releases(self) -> int:
+        """Of the sample that was released most often."""
+        return self._most
+
+    def charge(self, encoding: Encoding) -> None:
+        """Count one release of each of an encoding's samples, or raise BudgetSpent."""
+        if self._last.get(encoding.purpose) == encoding.number:
+            return
+        batch, plan = encoding.batch, encoding.plan
+        positions = plan.positions(batch.number).numpy()
+        counts = self._counts_of(batch.part, plan.num_samples)
+        found = counts[positions] + 1
+        most = int(found.max(initial=0))
+        if self.allowed is not None and most > self.allowed:
+            raise BudgetSpent(
+                f"party '{self._party}' refuses by its policy, rule 'budget': batch "
+                f"{batch.number} of part '{batch.part}' has samples that were "
+                f"released {most - 1} times; with noise {self._noise:g} the budget "
+                f"({_shown(self._budget)}) allows {self.allowed}; use more noise, fewer epochs or "
+                "evaluations, or raise the budget",
+                party=self._party,
+            )
+        counts[positions] = found
+        self._most = max(self._most, most)
+        self._last[encoding.purpose] = encoding.number
+
+    def spent(self) -> dict[str, float]:
+        """Of the sample that was released most often: releases, μ, and ε for δ."""
+        count = self.num_releases
+        return {
+            "releases": float(count),
+            "mu": mu_of(count, self._noise),
+            "epsilon": epsilon_of(count, self._noise, self._delta),
+            "delta": self._delta,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        counts = {name: torch.from_numpy(item.copy()) for name, item in self._counts.items()}
+        return {"counts": counts, "last": dict(self._last)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """From a checkpoint."""
+        self._counts = {name: item.numpy().copy() for name, item in state["counts"].items()}
+        self._most = max((int(item.max()) for item in self._counts.values()), default=0)
+        self._last = dict(state["last"])
+
+    def _counts_of(self, part: str, num_samples: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+        counts = self._counts.get(part)
+        if counts is None:
+            counts = np.zeros(num_samples, dtype=np.int32)
+        elif len(counts) != num_samples:
+            # Samples to predict come without a name that lasts: take the worst case of any before.
+            counts = np.full(num_samples, counts.max(initial=0), dtype=np.int32)
+        self._counts[part] = counts
+        return counts
+
+
+def _shown(budget: Budget | None) -> str:
+    assert budget is not None
+    if budget.mu is not None:
+        return f"μ = {budget.mu:g}"
+    return f"ε = {budget.epsilon:g} at δ = {budget.delta:g}"

@@ -1,0 +1,92 @@
+"""Sums in a ring, the label holder's side: it learns the sum and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from colonnade.core.errors import NoAnswer, ProtocolError
+from colonnade.core.parties import Parties
+from colonnade.core.sums import Total
+from colonnade.protect.ring import RingArray, from_wire, out_of_ring
+from colonnade.protect.specs import Ring
+
+__all__ = ["RingSums"]
+
+
+class RingSums:
+    """Adds up what parties send in fixed point; ``masked`` are those whose masks must cancel.
+
+    If one of those does not answer, the masks of the others don't cancel: the exchange is done
+    again among those who did, under a fresh serial.
+    """
+
+    def __init__(self, ring: Ring, *, dtype: torch.dtype, masked: frozenset[str]) -> None:
+        self._ring = ring
+        self._dtype = dtype
+        self._masked = masked
+        self._agreed: frozenset[str] = frozenset()
+        self._serial = -1
+        self.num_repeated = 0
+
+    async def total(
+        self,
+        parties: Parties,
+        verb: str,
+        arguments: tuple[Any, ...],
+        among: Iterable[str] | None,
+        deadline: int | None,
+    ) -> Total:
+        """The sum of the parties' answers to a verb."""
+        chosen = tuple(parties.names if among is None else sorted(set(among)))
+        timeout = None if deadline is None else deadline - parties.now()
+        chosen = await self._agree(parties, chosen)
+        while True:
+            masked = tuple(name for name in chosen if name in self._masked)
+            if not chosen or len(masked) == 1:
+                raise NoAnswer(
+                    f"exchange {parties.exchange}: of the parties whose sum is asked for "
+                    f"('{verb}') only {list(chosen)} answered; a sum of one blinded party is its "
+                    "embedding",
+                    parties=tuple(sorted(self._masked - set(masked))),
+                )
+            self._serial += 1
+            await parties.tell("add_up", self._serial, "\n".join(masked), among=chosen)
+            limit = None if timeout is None else parties.now() + timeout
+            answers = await parties.ask(verb, *arguments, among=chosen, deadline=limit)
+            if all(name in answers for name in masked):
+                return self._sum(answers, verb)
+            chosen = tuple(answers)
+            self.num_repeated += 1
+
+    async def _agree(self, parties: Parties, chosen: tuple[str, ...]) -> tuple[str, ...]:
+        """Make sure that the masked ones share keys; without those who don't answer."""
+        masked = frozenset(name for name in chosen if name in self._masked)
+        if masked <= self._agreed:
+            return chosen
+        answers = await parties.ask("offer_key", among=masked)
+        offers = {name: item["offer"] for name, item in answers.items()}
+        accepted = await parties.ask("accept_keys", offers, among=offers)
+        self._agreed = frozenset(accepted)
+        self._serial = -1
+        return tuple(name for name in chosen if name not in masked or name in accepted)
+
+    def _sum(self, answers: dict[str, Tensor], verb: str) -> Total:
+        shapes = {item.shape for item in answers.values()}
+        kind = torch.int32 if self._ring.ring_bits == 32 else torch.int64
+        if len(shapes) != 1 or any(item.dtype != kind for item in answers.values()):
+            listed = ", ".join(
+                f"{name} {tuple(item.shape)} {item.dtype}" for name, item in answers.items()
+            )
+            raise ProtocolError(f"'{verb}': these answers have no sum in the ring: {listed}")
+        total: RingArray | None = None
+        for item in answers.values():
+            values = from_wire(item, self._ring)
+            total = values.copy() if total is None else np.add(total, values, out=total)
+        assert total is not None
+        (shape,) = shapes
+        return Total(out_of_ring(total, self._ring, self._dtype).view(shape), tuple(answers))

@@ -1,0 +1,160 @@
+"""The ledger: an append-only, hash-chained record of everything that left a party.
+
+One JSON object per line. A line's hash covers the line before it and every byte of its own, so that
+a changed, removed, added or swapped line shows. What a chain can't show by itself is a missing
+tail: the number of entries and the last hash are therefore kept apart as well, in a seal beside
+the ledger and in the run's checkpoint.json, at every checkpoint and at the end. Entries after the
+last seal can be cut off unseen; and whoever can rewrite ledger, seal and checkpoint.json alike can
+rewrite history. An entry is with the operating system before what it tells of leaves the party; it
+is on the disk for certain from the next seal on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from colonnade.core.errors import StorageError
+from colonnade.files import write_atomically
+
+__all__ = ["Ledger", "LedgerFault", "read_ledger", "verify_ledger"]
+
+_START = "0" * 64
+_END = re.compile(rb',"hash":"([0-9a-f]{64})"\}$')
+_SEAL = "ledger.seal.json"
+_FILE = "ledger.jsonl"
+
+
+class LedgerFault(NamedTuple):
+    """Where a ledger is not as it was written, and what is wrong there."""
+
+    entry: int
+    what: str
+
+
+class Ledger:
+    """A party's own, open for appending."""
+
+    def __init__(self, directory: Path, *, run: str) -> None:
+        self._path = directory / _FILE
+        self._seal = directory / _SEAL
+        self._run = run
+        directory.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        self._count, self._head, torn = self._find_end()
+        if torn:
+            # A process that was killed while it wrote: that line never counted.
+            os.ftruncate(self._file, os.fstat(self._file).st_size - torn)
+            self.append({"event": "recovered", "dropped_bytes": torn})
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Write one entry; a ledger that was closed belongs to a run that is over, and stays."""
+        if self._file < 0:
+            return
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        body = json.dumps(
+            {"entry": self._count, "time": now, "run": self._run, **entry},
+            ensure_ascii=False,
+            separators=(",", ":"),
+        ).encode()
+        self._head = _hash(self._head, body)
+        os.write(self._file, body[:-1] + f',"hash":"{self._head}"}}\n'.encode())
+        self._count += 1
+
+    def seal(self) -> dict[str, Any]:
+        """Have everything on the disk, and note apart how many entries there are."""
+        os.fsync(self._file)
+        sealed = {"entries": self._count, "head": self._head}
+        write_atomically(self._seal, (json.dumps(sealed) + "\n").encode())
+        return sealed
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _find_end(self) -> tuple[int, str, int]:
+        """Entries, last hash, and bytes of a last line that was not finished."""
+        content = self._path.read_bytes()
+        whole, _, torn = content.rpartition(b"\n")
+        lines = whole.split(b"\n") if whole else []
+        if not lines:
+            return 0, _START, len(torn)
+        end = _END.search(lines[-1])
+        if end is None:
+            raise StorageError(f"{self._path}: damaged in its last line; see 'colonnade ledger'")
+        return len(lines), end[1].decode(), len(torn)
+
+
+def read_ledger(directory: Path) -> Iterator[dict[str, Any]]:
+    """The entries of a party's ledger."""
+    path = directory / _FILE
+    if not path.exists():
+        raise StorageError(f"{path}: no such ledger")
+    for number, line in enumerate(path.read_bytes().split(b"\n")):
+        if line:
+            try:
+                yield json.loads(line)
+            except (json.JSONDecodeError, UnicodeDecodeError) as error:
+                raise StorageError(f"{path}, line {number + 1}: damaged: {error}") from error
+
+
+def verify_ledger(
+    directory: Path, anchors: Mapping[str, Mapping[str, Any]] | None = None
+) -> tuple[int, LedgerFault | None]:
+    """How many entries hold, and the first fault.
+
+    ``anchors`` are counts and heads that were kept elsewhere, by where.
+    """
+    path = directory / _FILE
+    if not path.exists():
+        raise StorageError(f"{path}: no such ledger")
+    content = path.read_bytes()
+    heads = [_START]
+    *lines, rest = content.split(b"\n")
+    for number, line in enumerate(lines):
+        end = _END.search(line)
+        if end is None:
+            return number, LedgerFault(number, "the line is not as an entry is written")
+        body = line[: end.start()] + b"}"
+        head = _hash(heads[-1], body)
+        if head != end[1].decode():
+            return number, LedgerFault(number, "the hash does not fit this line and those before")
+        heads.append(head)
+    if rest:
+        return len(lines), LedgerFault(len(lines), "the last line is not finished")
+    for where, anchor in {**_own_seal(directory), **(anchors or {})}.items():
+        count = anchor.get("entries", -1)
+        if not isinstance(count, int) or not 0 <= count < len(heads):
+            fault = f"{where} knows of {count} entries, {len(lines)} are here: the end is missing"
+            return len(lines), LedgerFault(len(lines), fault)
+        if heads[count] != anchor.get("head"):
+            return 0, LedgerFault(
+                count - 1, f"{where} knows another hash of entry {count - 1}: it was rewritten"
+            )
+    return len(lines), None
+
+
+def _own_seal(directory: Path) -> dict[str, dict[str, Any]]:
+    path = directory / _SEAL
+    if not path.exists():
+        return {}
+    try:
+        seal = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        seal = {}
+    return {_SEAL: seal if isinstance(seal, dict) else {}}
+
+
+def _hash(previous: str, body: bytes) -> str:
+    return hashlib.sha256(previous.encode() + body).hexdigest()

@@ -1,0 +1,492 @@
+"""Whole runs under protection: every composition, bit for bit where it should be, and refusals."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from colonnade.core.errors import ColonnadeError, ConfigError, NoAnswer, Refused
+from colonnade.core.federation import Federation, LoopState
+from colonnade.core.messages import Batch, Call
+from colonnade.data.blocks import Labels, make_block
+from colonnade.methods import METHODS
+from colonnade.protect.adding import RingSums
+from colonnade.protect.ledger import read_ledger, verify_ledger
+from colonnade.run.arrangement import arrange
+from colonnade.run.assembly import fit_blueprint
+from colonnade.run.engine import train
+from colonnade.run.silo import refuse_unguarded
+from colonnade.run.sources import Sources
+from colonnade.run.spec import parse_spec
+from colonnade.run.storage import party_directory, read_json
+from federations import assert_bitwise_equal, checkpoint, resume, weights
+from federations import train as train_on
+
+NUM_SAMPLES = 48
+PERTURB = {"kind": "perturb", "noise": 2.0, "inner": 0.05}
+CHAINS: Mapping[str, list[Any]] = {
+    "perturb": [PERTURB],
+    "top_k": [{"kind": "top_k", "keep": 0.5, "feedback": True}],
+    "random_k": [{"kind": "random_k", "keep": 0.5}],
+    "quantize": [{"kind": "quantize", "bits": 4, "feedback": True}],
+    "perturb, then quantize": [PERTURB, {"kind": "quantize", "bits": 8}],
+}
+SUMS: Mapping[str, list[Any]] = {
+    "fixed": ["fixed"],
+    "blind": ["blind"],
+    "blind in the large ring": [{"kind": "blind", "ring_bits": 64, "fraction_bits": 40}],
+    "perturb, then blind": [PERTURB, "blind"],
+}
+MEAN = {"fusion": {"kind": "mlp", "hidden": [5], "combine": "mean"}}
+# Labels that parties share are a matter of their own; so is who is at one place.
+FEDERATED = [
+    name for name, item in METHODS.items() if item.can_be_protected and not item.pools_blocks
+]
+
+
+def sources(holder: str = "bank", names: tuple[str, ...] = ("bank", "shop", "telco")) -> Sources:
+    draw = np.random.default_rng(5)
+    ids = [f"c{number:03d}" for number in range(NUM_SAMPLES)]
+    blocks = {}
+    signal = np.zeros(NUM_SAMPLES)
+    for name in names:
+        table = pd.DataFrame(draw.normal(size=(NUM_SAMPLES, 3)), index=ids, columns=list("abc"))
+        signal = signal + table["a"].to_numpy()
+        blocks[name] = make_block(name, table)
+    labels = Labels(ids=np.array(ids, dtype=object), values=(signal > 0).astype(int), name="y")
+    return Sources(blocks=blocks, labels=labels, label_holder=holder)
+
+
+def settings(protect: list[Any], method: Any = "splitnn", **more: Any) -> dict[str, Any]:
+    return {
+        "method": method,
+        "data": {"batch_size": 8},
+        "defaults": {
+            "encoder": {"kind": "mlp", "hidden": [6], "embedding": 4, "dropout": 0.2},
+            "optimizer": {"name": "sgd", "lr": 0.1},
+            "protect": protect,
+        },
+        "label_holder": MEAN,
+        "stop": {"exchanges": 9, "evaluate_every": 4},
+        "record": {"checkpoint_every": 3},
+        **more,
+    }
+
+
+def build(values: Mapping[str, Any], given: Sources | None = None) -> Federation:
+    spec = parse_spec(values)
+    given = given or sources()
+    arrangement = arrange(spec, given)
+    blueprint = fit_blueprint(spec, given, arrangement)
+    return blueprint.build(blueprint.training_data(arrangement))
+
+
+def same_secrets(federation: Federation, other: Federation) -> None:
+    """Give the parties of one federation the secrets of another's."""
+    for name, party in federation.fabric.parties.items():
+        guard = other.fabric.parties[name].guard
+        if guard is not None:
+            party.guard.restore(copy.deepcopy(guard.state()))
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("method", FEDERATED)
+@pytest.mark.parametrize("fabric", ["in_process", "simulated"])
+def test_every_method_runs_under_every_chain_that_keeps_embeddings_apart(
+    method: str, chain: str, fabric: str
+) -> None:
+    result = train(parse_spec(settings(CHAINS[chain], method, fabric=fabric)), sources=sources())
+    assert result.summary["stopped_by"] == "length"
+    assert np.isfinite(result.summary["quality"]["test"]["loss"])
+    spent = result.summary["privacy"]
+    for name in result.summary["parties"]:
+        has_account = name != "bank" and "perturb" in result.summary["protections"][name]
+        assert (spent[name] is not None) == has_account
+
+
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {*FEDERATED, "centralized"}))
+def test_method_that_goes_past_the_encoder_takes_no_protection(method: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{method}' does not go through the one encoder"):
+        build(settings(CHAINS["perturb"], method))
+
+
+@pytest.mark.parametrize("method", ["splitnn", "fedbcd", "easter", "aggvfl"])
+@pytest.mark.parametrize("chain", SUMS)
+def test_sums_run_with_mean_fusion(method: str, chain: str) -> None:
+    for holder in ("bank", "judge"):
+        result = train(parse_spec(settings(SUMS[chain], method)), sources=sources(holder))
+        assert result.summary["stopped_by"] == "length"
+        proba = result.predict_proba(
+            {name: pd.DataFrame(np.ones((3, 3)), columns=list("abc")) for name in result.parties}
+        )
+        assert proba.shape == (3, 2)
+
+
+@pytest.mark.parametrize("method", ["splitnn", "fedbcd", "easter", "aggvfl"])
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("holder", ["bank", "judge"])
+def test_blinded_training_is_unblinded_fixed_point_training(
+    method: Any, bits: int, holder: str
+) -> None:
+    runs = []
+    for kind in ("blind", "fixed"):
+        protect = [{"kind": kind, "ring_bits": bits}]
+        federation = build(settings(protect, method), sources(holder))
+        losses = [event.loss for event in train_on(federation, 25)]
+        outputs = federation.outputs("test", federation.holder.parts["test"].plan)
+        runs.append((weights(federation), losses, outputs))
+    assert_bitwise_equal(runs[0][0], runs[1][0])
+    assert runs[0][1] == runs[1][1]
+    assert torch.equal(runs[0][2], runs[1][2])
+
+
+def test_fixed_point_training_is_close_to_plain_training() -> None:
+    protect = [{"kind": "fixed", "ring_bits": 64, "fraction_bits": 48}]
+    fixed = build(settings(protect, dtype="float64"))
+    plain = build(settings([], dtype="float64"))
+    train_on(fixed, 20)
+    train_on(plain, 20)
+    for (key, one), other in zip(weights(fixed).items(), weights(plain).values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9, msg=key)
+
+
+def test_the_label_holder_sees_masked_numbers_only() -> None:
+    seen: dict[str, list[torch.Tensor]] = {}
+    blinded, fixed = build(settings(["blind"])), build(settings(["fixed"]))
+    for kind, federation in (("blind", blinded), ("fixed", fixed)):
+        party = federation.fabric.parties["shop"]
+        execute = party.execute
+
+        def noting(call: Call, kind: str = kind, execute: Any = execute) -> Any:
+            reply = execute(call)
+            if call.verb in ("embed", "infer"):
+                seen.setdefault(kind, []).append(reply.value)
+            return reply
+
+        party.execute = noting
+        train_on(federation, 6)
+    for hidden, plain in zip(seen["blind"], seen["fixed"], strict=True):
+        assert hidden.dtype == plain.dtype == torch.int32
+        assert (plain.abs() < 2**26).all()
+        assert (hidden.abs() > 2**26).float().mean() > 0.8
+
+
+ALL = {**CHAINS, **SUMS}
+
+
+@pytest.mark.parametrize("chain", ALL)
+@pytest.mark.parametrize("method", ["splitnn", "easter"])
+def test_resume_is_bitwise_under_every_chain(chain: str, method: str) -> None:
+    values = settings(ALL[chain], method)
+    whole = build(values)
+    half = build(values)
+    same_secrets(half, whole)
+    list(train_on(whole, 7))
+    train_on(half, 4)
+    kept = checkpoint(half)
+    train_on(half, 6)  # what is lost when the process is killed
+    again = build(values)
+    resume(again, kept)
+    train_on(again, 7, LoopState(exchange=4))
+    assert_bitwise_equal(weights(whole), weights(again))
+    for name, party in whole.fabric.parties.items():
+        if party.guard is not None and party.guard.spent():
+            # Of the training part: a run that stops on the way is evaluated there as well.
+            counts, same = (
+                item.guard.state()["account"]["counts"]["train"]
+                for item in (party, again.fabric.parties[name])
+            )
+            assert torch.equal(counts, same)
+
+
+@pytest.mark.parametrize("method", ["vafl", "flex", "async"])
+def test_resume_is_bitwise_with_uploads_under_way(method: str) -> None:
+    fabric = {"name": "simulated", "default": {"encode": 3, "step": 2, "latency": 5}}
+    values = settings(CHAINS["perturb, then quantize"], method, fabric=fabric)
+    whole, half, again = build(values), build(values), build(values)
+    same_secrets(half, whole)
+    train_on(whole, 20)
+    train_on(half, 11)
+    resume(again, checkpoint(half))
+    train_on(again, 20, LoopState(exchange=11))
+    assert_bitwise_equal(weights(whole), weights(again))
+
+
+def test_noise_does_not_come_from_the_run_s_seed() -> None:
+    one, other = build(settings([PERTURB])), build(settings([PERTURB]))
+    batch = Batch("train", 0)
+    party, same = (item.fabric.parties["shop"] for item in (one, other))
+    assert not torch.equal(party.encode(batch), same.encode(batch))
+    plain, plain_too = (build(settings([])).fabric.parties["shop"] for _ in range(2))
+    assert torch.equal(plain.encode(batch), plain_too.encode(batch))
+
+
+def test_local_steps_are_not_releases() -> None:
+    method = {"name": "fedbcd", "local_steps": 5}
+    federation = build(settings([PERTURB], method))
+    num_batches = federation.holder.parts["train"].plan.num_batches
+    train_on(federation, 2 * num_batches)
+    # Two epochs; and one evaluation at the end, of other samples.
+    assert federation.fabric.parties["shop"].guard.spent()["releases"] == 2
+
+
+def test_predictions_are_released_and_counted() -> None:
+    federation = build(settings([PERTURB]))
+    guard = federation.fabric.parties["shop"].guard
+    first = federation.outputs("test", federation.holder.parts["test"].plan)
+    second = federation.outputs("test", federation.holder.parts["test"].plan)
+    assert guard.spent()["releases"] == 2
+    assert not torch.equal(first, second)
+
+
+# What can't be is refused before the start.
+
+IMPOSSIBLE: Mapping[str, tuple[dict[str, Any], str]] = {
+    "concat": (
+        settings(["blind"], label_holder={"fusion": {"kind": "mlp", "combine": "concat"}}),
+        r"combine = 'concat' needs every party's embedding by itself",
+    ),
+    "vafl": (settings(["blind"], "vafl"), r"method 'vafl' needs every party's embedding by itself"),
+    "flex": (settings(["fixed"], "flex"), r"'fixed' can't be: method 'flex' needs every party's"),
+    "packed": (
+        settings([{"kind": "quantize", "bits": 4}, "blind"]),
+        r"party\.\w+\.protect: packed embeddings can't be added up",
+    ),
+    "cvfl": (settings(["blind"], "cvfl"), r"packed embeddings can't be added up|needs every"),
+    "twice": (settings([PERTURB, PERTURB]), r"protect: 'perturb' more than once"),
+    "order": (settings(["blind", PERTURB]), r"protect: 'blind' or 'fixed' comes last"),
+    "late noise": (
+        settings([{"kind": "quantize", "bits": 4}, PERTURB]),
+        r"protect: 'perturb' comes first",
+    ),
+    "some only": (
+        settings([], party={"shop": {"protect": ["blind"]}}),
+        r"party\.telco\.protect: a sum needs the same 'blind' at every party",
+    ),
+    "different rings": (
+        settings(["blind"], party={"shop": {"protect": [{"kind": "blind", "range": 8.0}]}}),
+        r"a sum needs the same 'blind'",
+    ),
+    "overflow": (
+        settings([{"kind": "blind", "range": 1000.0}]),
+        r"a sum of 3 parties within ±1000 .* may not fit into 32 bits \(at most 2 parties\)",
+    ),
+    "centralized": (settings([PERTURB], "centralized"), r"brings all columns to one place"),
+    "unknown": (settings(["blur"]), r"defaults\.protect\[0\]\.kind: unknown value 'blur'"),
+}
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_what_can_t_be_is_refused_before_the_start(case: str, tmp_path: Path) -> None:
+    values, reason = IMPOSSIBLE[case]
+    with pytest.raises(ConfigError, match=reason):
+        train(parse_spec(values), sources=sources(), directory=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_passive_party_has_nothing_to_hide_behind() -> None:
+    for given in (sources("bank", ("bank", "shop")), sources("judge", ("shop",))):
+        with pytest.raises(ConfigError, match="nothing to hide behind"):
+            build(settings(["blind"]), given)
+
+
+def test_a_blinded_party_does_not_send_its_embedding_by_itself() -> None:
+    federation = build(settings(["blind"]))
+    with pytest.raises(Refused, match="rule 'blind': 'infer' asks for its embedding by itself"):
+        federation.fabric.run(federation.parties.ask("infer", Batch("test", 0)))
+    # The label holder's own block is at its side.
+    asked = federation.parties.ask("infer", Batch("test", 0), among=["bank"])
+    assert set(federation.fabric.run(asked)) == {"bank"}
+
+
+# Somebody drops out in the middle of an exchange.
+
+
+def test_an_exchange_is_done_again_among_those_present() -> None:
+    fabric = {
+        "name": "simulated",
+        "default": {"encode": 1, "step": 1, "latency": 1},
+        "party": {"telco": {"sleep": {"kind": "random", "probability": 0.3, "ticks": 9000}}},
+    }
+    names = ("bank", "depot", "shop", "telco")
+    patience = {"timeout": 1000, "then": "continue"}
+    final = []
+    for kind in ("blind", "fixed"):
+        values = settings([kind], fabric=fabric, patience=patience, stop={"exchanges": 12})
+        federation = build(values, sources("bank", names))
+        events = train_on(federation, 12)
+        assert np.isfinite([event.loss for event in events]).all()
+        final.append(federation)
+    sums = final[0].sums
+    assert isinstance(sums, RingSums)
+    assert sums.num_repeated > 0
+    assert final[1].sums.num_repeated == 0
+
+
+def test_a_sum_of_one_is_never_taken() -> None:
+    fabric = {
+        "name": "simulated",
+        "party": {"telco": {"sleep": {"kind": "random", "probability": 1.0, "ticks": 9000}}},
+    }
+    patience = {"timeout": 1000, "then": "continue"}
+    federation = build(settings(["blind"], fabric=fabric, patience=patience))
+    with pytest.raises(NoAnswer, match="a sum of one blinded party is its embedding"):
+        train_on(federation, 3)
+
+
+# Policy and budget.
+
+
+def with_policy(tmp_path: Path, text: str, values: dict[str, Any]) -> dict[str, Any]:
+    file = tmp_path / "shop-policy.toml"
+    file.write_text(text, encoding="utf-8")
+    return {**values, "party": {**values.get("party", {}), "shop": {"policy": str(file)}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ('methods = ["fedbcd", "vafl"]', "rule 'methods': 'splitnn' is not among"),
+        ('columns = ["a", "b"]', r"rule 'columns': \['c'\] may not be used"),
+        ('require = ["perturb"]', "rule 'require': it sends nothing without 'perturb'"),
+        ('forbid = ["quantize"]', "rule 'forbid': it does not use 'quantize'"),
+        ("least_noise = 4.0", "rule 'least_noise': noise 0 is below its least, 4"),
+        ("[budget]\nepsilon = 1.0", "rule 'budget': without 'perturb'"),
+        ("rows = 0.5", "rule 'rows': 48 of its 48 rows would take part"),
+    ],
+)
+def test_every_refusal_names_the_rule(text: str, rule: str, tmp_path: Path) -> None:
+    values = with_policy(tmp_path, text, settings([{"kind": "quantize", "bits": 4}]))
+    with pytest.raises(Refused, match=f"party 'shop' refuses by its policy, {rule}") as caught:
+        train(parse_spec(values), sources=sources(), directory=tmp_path / "run")
+    assert caught.value.party == "shop"
+    assert not (tmp_path / "run").exists()
+
+
+def test_shared_labels_can_be_forbidden(tmp_path: Path) -> None:
+    shared = settings([], {"name": "flex", "labels": "shared"})
+    with pytest.raises(Refused, match="rule 'shared_labels'"):
+        build(with_policy(tmp_path, "shared_labels = false", shared))
+    build(with_policy(tmp_path, "shared_labels = false", settings([], "flex")))
+
+
+def test_a_policy_that_can_t_be_read_is_named(tmp_path: Path) -> None:
+    for text, reason in (
+        ("rows = 2.0", "rows: a share"),
+        ("row = 1", "row: unknown key"),
+        ("=", "not readable"),
+    ):
+        with pytest.raises(
+            ConfigError, match=rf"party\.shop\.policy: .*shop-policy.toml: {reason}"
+        ):
+            build(with_policy(tmp_path, text, settings([])))
+    with pytest.raises(ConfigError, match="no such file"):
+        build(settings([], party={"shop": {"policy": str(tmp_path / "none.toml")}}))
+
+
+@pytest.mark.parametrize("directory", [True, False])
+def test_a_spent_budget_ends_the_run_with_the_last_checkpoint(
+    directory: bool, tmp_path: Path
+) -> None:
+    """μ = 2√k/2 for k releases: two epochs fit, the third does not."""
+    base = settings([PERTURB], stop={"epochs": 5, "evaluate_every": 100})
+    values = with_policy(tmp_path, "[budget]\nmu = 1.5", base)
+    root = tmp_path / "run" if directory else None
+    result = train(parse_spec(values), sources=sources(), directory=root)
+    summary = result.summary
+    assert summary["stopped_by"] == "refused"
+    assert summary["refusal"]["party"] == "shop"
+    assert "rule 'budget'" in summary["refusal"]["reason"]
+    assert summary["privacy"]["shop"]["releases"] == 2
+    assert summary["privacy"]["shop"]["mu"] <= 1.5
+    num_batches = -(-summary["num_samples"]["train"] // 8)
+    assert summary["exchanges"] == 2 * num_batches // 3 * 3
+    # Held-out samples were released less often: they are still measured.
+    assert "test" in summary["quality"]
+    if root is None:
+        return
+    assert read_json(root / "checkpoint.json")["tag"] == f"exchange-{summary['exchanges']:09d}"
+    refusals = [
+        entry for entry in read_ledger(party_directory(root, "shop")) if entry["event"] == "refused"
+    ]
+    assert [entry["rule"] for entry in refusals] == ["BudgetSpent"]
+    # It stays spent: whoever resumes is refused again, at once.
+    again = train(parse_spec(values), sources=sources(), directory=root, resume=True)
+    assert again.summary["stopped_by"] == "refused"
+    assert again.summary["privacy"]["shop"]["releases"] == 2
+
+
+# The ledger of a run.
+
+
+def test_everything_that_left_is_in_the_ledger(tmp_path: Path) -> None:
+    values = settings([PERTURB, {"kind": "quantize", "bits": 4}])
+    train(parse_spec(values), sources=sources(), directory=tmp_path / "run")
+    root = tmp_path / "run"
+    entries = list(read_ledger(party_directory(root, "shop")))
+    assert entries[0]["event"] == "opened"
+    embeds = [entry for entry in entries if entry.get("verb") == "embed"]
+    assert [entry["exchange"] for entry in embeds] == list(range(9))
+    assert {entry["protection"] for entry in embeds} == {"perturb+quantize"}
+    meter = read_json(root / "summary.json")["bytes_up"]["shop"]
+    assert sum(entry["bytes"] for entry in embeds) == meter
+    assert embeds[-1]["spent"]["releases"] == 2.0
+    assert any(entry.get("verb") == "infer" for entry in entries)
+    anchors = read_json(root / "checkpoint.json")["ledgers"]
+    assert set(anchors) == {"bank", "shop", "telco"}
+    for name, anchor in anchors.items():
+        count, fault = verify_ledger(party_directory(root, name), {"checkpoint.json": anchor})
+        assert fault is None
+        assert count == anchor["entries"]
+
+
+def test_a_resumed_run_goes_on_in_the_same_ledger(tmp_path: Path) -> None:
+    values = settings([PERTURB])
+    root = tmp_path / "run"
+    train(parse_spec({**values, "stop": {"exchanges": 4}}), sources=sources(), directory=root)
+    before = sum(1 for _ in read_ledger(party_directory(root, "shop")))
+    train(parse_spec(values), sources=sources(), directory=root, resume=True)
+    entries = list(read_ledger(party_directory(root, "shop")))
+    assert len(entries) > before
+    assert [entry["event"] for entry in entries].count("opened") == 2
+    assert verify_ledger(party_directory(root, "shop"))[1] is None
+
+
+def test_errors_of_protections_are_colonnade_s() -> None:
+    assert issubclass(Refused, ColonnadeError)
+
+
+@pytest.mark.parametrize("fabric", ["in_process", "simulated"])
+def test_cvfl_with_one_local_step_and_nothing_left_out_is_splitnn(fabric: str) -> None:
+    method = {"name": "cvfl", "local_steps": 1, "compression": "top_k", "keep": 1.0}
+    packed = build(settings([], method, fabric=fabric))
+    plain = build(settings([], "splitnn", fabric=fabric))
+    assert train_on(packed, 9)[-1].loss == train_on(plain, 9)[-1].loss
+    assert_bitwise_equal(weights(packed), weights(plain))
+
+
+def test_cvfl_sends_fewer_bytes_and_a_party_may_pack_otherwise() -> None:
+    own = {"shop": {"protect": [{"kind": "top_k", "keep": 0.25}]}}
+    result = train(parse_spec(settings([], "cvfl", party=own)), sources=sources())
+    plain = train(parse_spec(settings([], "fedbcd")), sources=sources())
+    protections = result.summary["protections"]
+    assert protections == {"bank": [], "shop": ["top_k"], "telco": ["quantize"]}
+    for name in ("shop", "telco"):
+        assert result.summary["bytes_up"][name] < plain.summary["bytes_up"][name]
+
+
+def test_a_party_without_a_guard_does_not_pretend() -> None:
+    """Protections that nobody would keep are refused, not forgotten."""
+    for values in (settings([PERTURB]), settings([], "cvfl")):
+        spec = parse_spec(values)
+        with pytest.raises(ConfigError, match=r"party\.shop\.protect: nothing here keeps"):
+            refuse_unguarded(spec, "shop", "bank", None)
+        refuse_unguarded(spec, "bank", "bank", None)
+    refuse_unguarded(parse_spec(settings([])), "shop", "bank", None)
