@@ -386,7 +386,9 @@ def test_what_can_not_join_is_refused(tmp_path: Path) -> None:
 # Real methods
 
 
-@pytest.mark.parametrize("method", ["laser", "local", "ensemble", "plug", "combinatorial"])
+@pytest.mark.parametrize(
+    "method", ["laser", "local", "ensemble", "plug", "combinatorial", "vfedtrans"]
+)
 def test_who_left_changes_nothing_for_the_others(method: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     fusion = {"label_holder": {"fusion": {"kind": "mlp"}}}
@@ -396,7 +398,7 @@ def test_who_left_changes_nothing_for_the_others(method: str, tmp_path: Path) ->
     before = result.answer(rest)
     remove_party(run, "bank", erase=True)
     pd.testing.assert_frame_equal(Result.load(run).answer(rest), before)
-    used = {"local": ("shop",)}.get(method, ("shop", "telco"))
+    used = {"local": ("shop",), "vfedtrans": ("shop",)}.get(method, ("shop", "telco"))
     assert before.loc["s0002", "blocks"] == used
 
 

@@ -182,6 +182,12 @@ class VFedTrans(Method):
         answers = await conclude_each(holder, parties, batch)
         return answers[holder.name] if holder.name in answers else next(iter(answers.values()))
 
+    def used(
+        self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder
+    ) -> tuple[str, ...]:
+        """The label holder's block, or that of the first party that has the samples."""
+        return (holder.name,) if holder.name in observed else observed[:1]
+
     async def predict_each(
         self, holder: LabelHolder, parties: Parties, batch: Batch
     ) -> Mapping[str, Tensor]:
