@@ -336,8 +336,9 @@ class Agent:
                 with contextlib.suppress(Exception):
                     await asyncio.wait_for(self._hear_out(stream, writing), _LAST_WORDS_SECONDS)
         finally:
-            for task in (reading, writing):
-                task.cancel()
+            # The call is cancelled, which ends a read under way; the read itself never is.
+            stream.cancel()
+            writing.cancel()
             ends = await asyncio.gather(reading, writing, return_exceptions=True)
         for end in ends:
             if isinstance(end, Exception):

@@ -73,12 +73,9 @@ class _Stream:
         self.incarnation = hello.incarnation
         # The session that the party's frames belong to, as it said last.
         self.session = hello.session
-        self.task = asyncio.current_task()
         self.has_news = asyncio.Event()
         self.control: list[bytes] = []
         self.is_ending = False
-        # Set to why, when the party is to be refused after all.
-        self.refusal: asyncio.Future[ColonnadeError] = asyncio.get_running_loop().create_future()
         self.writing: asyncio.Task[None] | None = None
 
     async def end(self, *last: bytes) -> None:
@@ -268,8 +265,10 @@ class Hub:
         link = self._known.get(name)
         if link is None or link.stream is None:
             return
-        if not link.stream.refusal.done():
-            link.stream.refusal.set_result(IdentityRefused(reason))
+        stream = link.stream
+        # From now on nothing of it is heard; it hangs up when it has heard why.
+        self._detach(link)
+        await stream.end(encode_frame(Kind.REFUSE, Notice("IdentityRefused", reason)))
 
     async def _connected(self, _: Any, context: Any) -> None:
         """One stream of one party, from its hello to its end."""
@@ -284,7 +283,7 @@ class Hub:
             stream = _Stream(context, hello)
             await context.write(self._attach(link, stream, hello, received))
             stream.writing = asyncio.ensure_future(self._write(link, stream))
-            await self._converse(link, stream)
+            await self._read(link, stream)
         except ColonnadeError as error:
             await self._refuse(context, link, stream, error)
         except (TimeoutError, EOFError) as error:
@@ -323,8 +322,9 @@ class Hub:
                     f"party '{link.name}' is connected already, by another process; stop that one, "
                     "or wait until its connection is found dead"
                 )
-            if link.stream.task is not None:
-                link.stream.task.cancel()
+            # A read under way is not cancelled: the old stream ends by itself, unheard.
+            link.stream.is_ending = True
+            link.stream.has_news.set()
         link.stream = stream
         post = link.post
         if post is None:
@@ -368,22 +368,10 @@ class Hub:
             with contextlib.suppress(Exception):
                 await context.write(notice)
 
-    async def _converse(self, link: _Link, stream: _Stream) -> None:
-        """Read until the stream ends, or the party is to be refused."""
-        reading = asyncio.ensure_future(self._read(link, stream))
-        try:
-            either: list[asyncio.Future[Any]] = [reading, stream.refusal]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                raise stream.refusal.result()
-            reading.result()
-        finally:
-            reading.cancel()
-
     async def _read(self, link: _Link, stream: _Stream) -> None:
         while True:
             message = await stream.context.read()
-            if message is grpc.aio.EOF:
+            if message is grpc.aio.EOF or link.stream is not stream:
                 return
             link.status.wire_bytes_up += len(message)
             for frame in decode_frames(message):
@@ -406,10 +394,8 @@ class Hub:
                 if stream.is_ending:
                     return
         except Exception as error:
-            # A stream that can't be written to is of no use: end it, so that another takes over.
+            # A stream that can't be written to has ended; the reader finds out by itself.
             _LOG.info("writing to '%s' failed: %s", link.name, type(error).__name__)
-            if stream.task is not None:
-                stream.task.cancel()
 
     def _next_message(self, link: _Link, stream: _Stream) -> bytes:
         frames, stream.control = stream.control, []
