@@ -18,7 +18,6 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -39,6 +38,7 @@ from colonnade.fabrics.grpc.frames import (
     encode_frame,
 )
 from colonnade.fabrics.grpc.identity import HUB_NAME, Identity
+from colonnade.fabrics.grpc.lines import Line
 from colonnade.fabrics.grpc.outbox import Outbox
 from colonnade.fabrics.grpc.settings import LinkSpec
 
@@ -267,8 +267,8 @@ class Agent:
                     return
                 wait = 0.0 if self._has_progressed else wait
                 with contextlib.suppress(TimeoutError):
-                    pause = wait * (1 - draw.random() / 2)
-                    await asyncio.wait_for(self._is_leaving.wait(), pause)
+                    async with asyncio.timeout(wait * (1 - draw.random() / 2)):
+                        await self._is_leaving.wait()
                 wait = min(max(2 * wait, self._spec.backoff), self._spec.backoff_most)
         finally:
             sweeping.cancel()
@@ -311,20 +311,23 @@ class Agent:
             ("grpc.enable_retries", 0),
         ]
         async with grpc.aio.secure_channel(self._address, credentials, options=options) as channel:
-            stream = channel.stream_stream(METHOD)()
+            call = channel.stream_stream(METHOD)()
+            line = Line(call)
             try:
-                await asyncio.wait_for(self._greet(stream), self._spec.hello_timeout)
-                await self._converse(stream)
+                async with asyncio.timeout(self._spec.hello_timeout):
+                    await self._greet(line)
+                await self._converse(line)
             finally:
                 if self.status.is_connected:
                     self.status.is_connected = False
                     self.status.num_cuts += 1
-                stream.cancel()
+                call.cancel()
+                await line.settle(_LAST_WORDS_SECONDS)
 
-    async def _converse(self, stream: Any) -> None:
+    async def _converse(self, line: Line) -> None:
         """Read and write until either ends; why is what the reader found, if it found anything."""
-        reading = asyncio.ensure_future(self._read(stream))
-        writing = asyncio.ensure_future(self._write(stream))
+        reading = asyncio.ensure_future(self._read(line))
+        writing = asyncio.ensure_future(self._write(line))
         try:
             await asyncio.wait([reading, writing], return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
@@ -334,32 +337,32 @@ class Agent:
                 notice = Notice("ProtocolError", str(error))
                 self._control.append(encode_frame(Kind.REFUSE, notice))
                 with contextlib.suppress(Exception):
-                    await asyncio.wait_for(self._hear_out(stream, writing), _LAST_WORDS_SECONDS)
+                    async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                        await self._hear_out(line, writing)
         finally:
-            # The call is cancelled, which ends a read under way; the read itself never is.
-            stream.cancel()
-            writing.cancel()
+            for task in (reading, writing):
+                task.cancel()
             ends = await asyncio.gather(reading, writing, return_exceptions=True)
         for end in ends:
             if isinstance(end, Exception):
                 raise end
 
-    async def _hear_out(self, stream: Any, writing: asyncio.Future[None]) -> None:
+    async def _hear_out(self, line: Line, writing: asyncio.Future[None]) -> None:
         """Have the last frame written, and wait until the hub has ended the stream too."""
         self._is_last_message = True
         self._has_news.set()
         await asyncio.wait([writing])
-        await stream.done_writing()
-        while await stream.read() is not grpc.aio.EOF:
+        await line.done_writing()
+        while await line.read() is not grpc.aio.EOF:
             pass
 
-    async def _greet(self, stream: Any) -> None:
+    async def _greet(self, line: Line) -> None:
         session = self._session
         self._control.clear()
         self._is_last_message = False
         hello = Hello(self._identity.name, self._incarnation, session.id)
-        await stream.write(encode_frame(Kind.HELLO, hello, seen=session.received))
-        message = await stream.read()
+        await line.write(encode_frame(Kind.HELLO, hello, seen=session.received))
+        message = await line.read()
         if message is grpc.aio.EOF:
             raise EOFError("the hub closed the stream before it said anything")
         frames = list(decode_frames(message))
@@ -379,9 +382,9 @@ class Agent:
             self._take(frame)
         self._has_news.set()
 
-    async def _read(self, stream: Any) -> None:
+    async def _read(self, line: Line) -> None:
         while True:
-            message = await stream.read()
+            message = await line.read()
             if message is grpc.aio.EOF:
                 raise EOFError("the hub closed the stream")
             self.status.wire_bytes_down += len(message)
@@ -431,13 +434,13 @@ class Agent:
         if frame.kind is Kind.REFUSE and isinstance(frame.body, Notice):
             raise _Refused(frame.body)
 
-    async def _write(self, stream: Any) -> None:
+    async def _write(self, line: Line) -> None:
         while True:
             await self._has_news.wait()
             self._has_news.clear()
             while message := self._next_message():
                 self.status.wire_bytes_up += len(message)
-                await stream.write(message)
+                await line.write(message)
             if self._is_last_message:
                 return
 

@@ -38,6 +38,7 @@ from colonnade.fabrics.grpc.frames import (
     encode_frame,
 )
 from colonnade.fabrics.grpc.identity import Identity
+from colonnade.fabrics.grpc.lines import Line
 from colonnade.fabrics.grpc.posts import Arrivals, Post
 from colonnade.fabrics.grpc.settings import LinkSpec
 
@@ -68,8 +69,8 @@ class LinkStatus:
 class _Stream:
     """One connection of a party."""
 
-    def __init__(self, context: Any, hello: Hello) -> None:
-        self.context = context
+    def __init__(self, line: Line, hello: Hello) -> None:
+        self.line = line
         self.incarnation = hello.incarnation
         # The session that the party's frames belong to, as it said last.
         self.session = hello.session
@@ -274,18 +275,18 @@ class Hub:
         """One stream of one party, from its hello to its end."""
         link: _Link | None = None
         stream: _Stream | None = None
+        line = Line(context)
         try:
             name = self._admitted(context)
-            hello, received = await asyncio.wait_for(
-                self._hello(context, name), self.links.hello_timeout
-            )
+            async with asyncio.timeout(self.links.hello_timeout):
+                hello, received = await self._hello(line, name)
             link = self._known.setdefault(name, _Link(name))
-            stream = _Stream(context, hello)
-            await context.write(self._attach(link, stream, hello, received))
+            stream = _Stream(line, hello)
+            await line.write(self._attach(link, stream, hello, received))
             stream.writing = asyncio.ensure_future(self._write(link, stream))
             await self._read(link, stream)
         except ColonnadeError as error:
-            await self._refuse(context, link, stream, error)
+            await self._refuse(line, link, stream, error)
         except (TimeoutError, EOFError) as error:
             _LOG.info("a stream ended: %s", type(error).__name__)
         finally:
@@ -300,8 +301,8 @@ class Hub:
             raise IdentityRefused("no certificate; every party needs one of this federation")
         return self._admit(certificate)
 
-    async def _hello(self, context: Any, name: str) -> tuple[Hello, int]:
-        message = await context.read()
+    async def _hello(self, line: Line, name: str) -> tuple[Hello, int]:
+        message = await line.read()
         if message is grpc.aio.EOF:
             raise EOFError
         frame, *rest = decode_frames(message)
@@ -354,7 +355,7 @@ class Hub:
         _LOG.info("party '%s' is disconnected", link.name)
 
     async def _refuse(
-        self, context: Any, link: _Link | None, stream: _Stream | None, error: ColonnadeError
+        self, line: Line, link: _Link | None, stream: _Stream | None, error: ColonnadeError
     ) -> None:
         kind = type(error).__name__
         _LOG.warning("%s refused: %s: %s", "a peer" if link is None else link.name, kind, error)
@@ -366,11 +367,11 @@ class Hub:
             await stream.end(notice)
         else:
             with contextlib.suppress(Exception):
-                await context.write(notice)
+                await line.write(notice)
 
     async def _read(self, link: _Link, stream: _Stream) -> None:
         while True:
-            message = await stream.context.read()
+            message = await stream.line.read()
             if message is grpc.aio.EOF or link.stream is not stream:
                 return
             link.status.wire_bytes_up += len(message)
@@ -390,7 +391,7 @@ class Hub:
                 stream.has_news.clear()
                 while message := self._next_message(link, stream):
                     link.status.wire_bytes_down += len(message)
-                    await stream.context.write(message)
+                    await stream.line.write(message)
                 if stream.is_ending:
                     return
         except Exception as error:
