@@ -28,7 +28,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 # Kills, cuts and noise in a row, seeded; writes what happened to docs/faults.json.
 faults: $(VENV)/.installed-dev

@@ -40,6 +40,8 @@ METHODS = {
 TRAINED_AS = {"local": "ensemble"}
 # Methods whose parties answer each for itself; of the others all present parties share one answer.
 ANSWER_EACH = ("local", "vfedtrans", "laser")
+# Where our default is another: the task weights a_i as they stand.
+AS_IN_PAPER = {"laser": {"weights": "paper"}}
 BETA = "Beta(2, 2)"
 
 
@@ -191,7 +193,7 @@ def measured(
         {
             "seed": seed,
             "threads": 1,
-            "method": {"name": method, **own.get("method", {})},
+            "method": {"name": method, **AS_IN_PAPER.get(method, {}), **own.get("method", {})},
             "data": {
                 "batch_size": own.get("batch_size", table.batch_size),
                 "split": {"validation": 0.2 if part == "validation" else 0.0},

@@ -42,7 +42,7 @@ def settings(seed: int, epochs: int, start: dict[str, Any] | None = None) -> Run
     return parse_spec(
         {
             "seed": seed,
-            "method": "laser",
+            "method": {"name": "laser", "weights": "paper"},
             "data": {
                 "batch_size": 64,
                 "presence": {"train": drawn, "inference": drawn},

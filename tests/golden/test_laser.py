@@ -295,7 +295,7 @@ def loss_of_equation_7(
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize(
-    "settings_of", [{}, {"weights": "normalised"}, {"normalise_presence": True}], ids=str
+    "settings_of", [{}, {"weights": "paper"}, {"normalise_presence": True}], ids=str
 )
 def test_every_step_is_that_of_centralized_autograd(
     head: str, labels: Any, settings_of: dict[str, Any]
@@ -455,7 +455,7 @@ def test_one_head_at_the_label_holder_has_the_gradient_of_centralized_autograd(
     embedded = torch.stack([parties[name].encoder(parties[name].rows(batch)) for name in observed])
     seed = laser.derive_seed(holder.seed, "sets", batch.part, batch.number)
     sets = sample_sets(len(observed), seed, F64, own=False)
-    scale = set_weights(len(observed), "paper", own=False)
+    scale = set_weights(len(observed), method.weights, own=False)
     if normalise:
         shares = PRESENCE.double().mean(0)
         factors = shares.log().mean().exp() / shares

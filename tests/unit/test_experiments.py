@@ -35,6 +35,7 @@ def test_there_is_an_experiment_for_every_table_promised():
         "laser-beta",
         "laser-table1",
         "laser-views",
+        "laser-weights",
         "thesis-baselines",
         "thesis-delays",
         "thesis-fedbcd",

@@ -45,7 +45,7 @@ def _row(num_parties: int, runs: int) -> dict[str, Any]:
         embedding=128,
         num_classes=12,
     )
-    federation = make_federation(shape, method=Laser(labels="shared", weights="normalised"))
+    federation = make_federation(shape, method=Laser(weights="normalised"))
     loop = TaskLoop(federation)
     ours, theirs = interleaved(lambda number: exchange(federation, number), loop.step, runs=runs)
     return {

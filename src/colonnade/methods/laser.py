@@ -251,7 +251,7 @@ class Laser(Method):
 
     labels: Literal["private", "shared"] = "private"
     heads: Literal["all", "label_holder"] = "all"
-    weights: SetWeights = "paper"
+    weights: SetWeights = "normalised"
     normalise_presence: bool = False
 
     def __post_init__(self) -> None:

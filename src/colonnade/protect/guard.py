@@ -174,15 +174,16 @@ class PartyGuard(Guard):
     def state(self) -> dict[str, Any]:
         """Secret, account, and what compression still owes."""
         return {
-            "secret": self._secret.hex(),
+            # Only noise draws on it.
+            "secret": None if self._perturbation is None else self._secret.hex(),
             "account": None if self._account is None else self._account.state(),
             "left_out": self._left_out,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Put back what ``state`` gave."""
-        self._secret = bytes.fromhex(state["secret"])
-        if self._perturbation is not None:
+        if self._perturbation is not None and state["secret"] is not None:
+            self._secret = bytes.fromhex(state["secret"])
             self._perturbation.noise = SecretNoise(self._secret)
         if self._account is not None and state["account"] is not None:
             self._account.restore(state["account"])
