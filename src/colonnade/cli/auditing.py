@@ -29,18 +29,14 @@ def ledger(
 
     Example:  colonnade ledger verify runs/credit
     """
-    names = read_json(run / "summary.json")["parties"] if (run / "summary.json").exists() else None
-    if names is None:
-        names = [read_json(file)["party"] for file in run.glob("parties/*/preparation.json")]
-    if not names:
-        raise StorageError(f"{run}: no party's files are here; give a run directory")
-    if party is not None and party not in names:
-        raise ConfigError(f"--party {party}: no such party{nearest(party, names)}")
-    chosen = sorted(names) if party is None else [party]
+    places = _places(run)
+    if party is not None and party not in places:
+        raise ConfigError(f"--party {party}: no ledger of it here{nearest(party, list(places))}")
+    chosen = sorted(places) if party is None else [party]
     console = Console(soft_wrap=True, highlight=False, markup=False)
     if action == "show":
         for name in chosen:
-            for entry in read_ledger(party_directory(run, name)):
+            for entry in read_ledger(places[name]):
                 console.print(json.dumps(entry) if as_json else _line(name, entry))
         return
     faults = 0
@@ -49,7 +45,7 @@ def ledger(
         anchors = read_json(run / "checkpoint.json").get("ledgers", {})
     for name in chosen:
         anchor = {"checkpoint.json": anchors[name]} if name in anchors else {}
-        count, fault = verify_ledger(party_directory(run, name), anchor)
+        count, fault = verify_ledger(places[name], anchor)
         faults += fault is not None
         verdict = f"{count} entries hold"
         if fault is not None:
@@ -57,6 +53,25 @@ def ledger(
         console.print(f"{name}: {verdict}")
     if faults:
         raise typer.Exit(1)
+
+
+def _places(run: Path) -> dict[str, Path]:
+    """Where each party's ledger is: in a run's directory, or in an agent's own directory of a run.
+
+    Of a run between organisations the hub has its own party's only; the others have theirs.
+    """
+    if (run / "ledger.jsonl").exists():
+        return {run.resolve().parents[1].name: run}
+    summary = read_json(run / "summary.json") if (run / "summary.json").exists() else {}
+    names = summary.get("parties")
+    if names is None or summary.get("fabric") == "grpc":
+        names = [read_json(file)["party"] for file in run.glob("parties/*/preparation.json")]
+    if not names:
+        raise StorageError(
+            f"{run}: no party's files are here; give a run directory, or at a party between "
+            "organisations its own one, such as telco/runs/RUN"
+        )
+    return {name: party_directory(run, name) for name in names}
 
 
 def _line(party: str, entry: dict[str, object]) -> str:
