@@ -49,6 +49,12 @@ class Ensemble(Method):
         """The majority of those who have the samples."""
         return voted(holder, batch, await conclude_each(holder, parties, batch))
 
+    def answer_from(
+        self, holder: LabelHolder, parties: Parties, batch: Batch, each: Mapping[str, Tensor]
+    ) -> Tensor:
+        """The majority of those who answered."""
+        return voted(holder, batch, each)
+
     async def predict_each(
         self, holder: LabelHolder, parties: Parties, batch: Batch
     ) -> Mapping[str, Tensor]:

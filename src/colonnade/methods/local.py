@@ -57,6 +57,14 @@ class Local(Method):
         outputs: Tensor = answers[who]
         return outputs
 
+    def answer_from(
+        self, holder: LabelHolder, parties: Parties, batch: Batch, each: Mapping[str, Tensor]
+    ) -> Tensor | None:
+        """That one party's outputs, if it answered."""
+        here = holder.observed(batch, parties.names)
+        (who,) = self.used(here, parties.names, holder)
+        return each.get(who)
+
     def used(
         self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder
     ) -> tuple[str, ...]:

@@ -179,8 +179,13 @@ class VFedTrans(Method):
 
     async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
         """One party's outputs: the label holder's, or the first that has the samples."""
-        answers = await conclude_each(holder, parties, batch)
-        return answers[holder.name] if holder.name in answers else next(iter(answers.values()))
+        return self.answer_from(holder, parties, batch, await conclude_each(holder, parties, batch))
+
+    def answer_from(
+        self, holder: LabelHolder, parties: Parties, batch: Batch, each: Mapping[str, Tensor]
+    ) -> Tensor:
+        """The label holder's outputs, or those of the first that answered."""
+        return each[holder.name] if holder.name in each else next(iter(each.values()))
 
     def used(
         self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder

@@ -107,7 +107,9 @@ class Blinding:
 
     def mask(self, values: RingArray, serial: int, names: tuple[str, ...], label: bytes) -> None:
         """Add what hides the values; in place. All parties must give the same label."""
-        nonce = serial.to_bytes(4, "big") + hashlib.blake2b(label, digest_size=8).digest() + bytes(4)
+        nonce = (
+            serial.to_bytes(4, "big") + hashlib.blake2b(label, digest_size=8).digest() + bytes(4)
+        )
         if len(self._pad.numbers) != len(values):
             self._pad = _make_pad(len(values), self._spec)
         zeros, keystream, numbers = self._pad
