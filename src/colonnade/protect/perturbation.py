@@ -77,8 +77,9 @@ class Perturbation:
         deviation = self.spec.noise * self.spec.clip
         noise = self.noise.gaussian(clipped.shape, deviation, clipped.dtype.type, label)
         np.add(clipped, noise, out=values)
-        if released.requires_grad:
-            released.register_hook(partial(_through_clipping, clipped, scale, self.spec.clip))
+        if released.grad_fn is not None:
+            turn = partial(_through_clipping, clipped, scale, self.spec.clip)
+            released.grad_fn.register_prehook(turn)
         return released
 
 
@@ -93,18 +94,19 @@ def clip(values: Array, most: float) -> tuple[Array, Array]:
     return values * scale, scale
 
 
-def _through_clipping(clipped: Array, scale: Array, most: float, gradient: Tensor) -> Tensor:
+def _through_clipping(
+    clipped: Array, scale: Array, most: float, gradients: tuple[Tensor, ...]
+) -> tuple[Tensor]:
     """From the gradient by what was released to that by what was clipped."""
-    given = _rows_of(gradient)
+    (gradient,) = gradients
+    turned = _rows_of(gradient) * scale
     # What points along a clipped sample does not change its direction, which alone is left.
-    inner = given * clipped
-    along = np.add.reduce(inner, axis=1, keepdims=True)
-    along *= scale < 1.0
-    along *= inner.dtype.type(1.0 / most**2)
-    np.multiply(along, clipped, out=inner)
-    np.subtract(given, inner, out=inner)
-    inner *= scale
-    return torch.from_numpy(inner).view(gradient.shape)
+    along = turned * clipped
+    length = np.add.reduce(along, axis=1, keepdims=True)
+    length *= (scale < 1.0) * along.dtype.type(1.0 / most**2)
+    np.multiply(clipped, length, out=along)
+    turned -= along
+    return (torch.from_numpy(turned).view(gradient.shape),)
 
 
 def _rows_of(values: Tensor) -> Array:
