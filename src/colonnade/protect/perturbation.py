@@ -78,16 +78,17 @@ class Perturbation:
         noise = self.noise.gaussian(clipped.shape, deviation, clipped.dtype.type, label)
         np.add(clipped, noise, out=values)
         if released.grad_fn is not None:
-            turn = partial(_through_clipping, clipped, scale, self.spec.clip)
-            released.grad_fn.register_prehook(turn)
+            # 1 / C² where a sample was clipped to C, 0 where it was not.
+            pull = (scale < 1.0) * clipped.dtype.type(self.spec.clip**-2)
+            kept = torch.from_numpy(clipped), torch.from_numpy(scale), torch.from_numpy(pull)
+            released.grad_fn.register_prehook(partial(_through_clipping, kept))
         return released
 
 
 def clip(values: Array, most: float) -> tuple[Array, Array]:
     """Every row shortened to a norm of ``most`` where it is longer; and the factors."""
     kind = values.dtype.type
-    norm = np.add.reduce(values * values, axis=1, keepdims=True)
-    np.sqrt(norm, out=norm)
+    norm = np.sqrt(np.einsum("ij,ij->i", values, values))[:, None]
     # Shorter ones count as of full length: their factor is exactly 1, also where the norm is 0.
     np.maximum(norm, kind(most), out=norm)
     scale = np.divide(kind(most), norm, out=norm)
@@ -95,18 +96,15 @@ def clip(values: Array, most: float) -> tuple[Array, Array]:
 
 
 def _through_clipping(
-    clipped: Array, scale: Array, most: float, gradients: tuple[Tensor, ...]
+    kept: tuple[Tensor, Tensor, Tensor], gradients: tuple[Tensor, ...]
 ) -> tuple[Tensor]:
     """From the gradient by what was released to that by what was clipped."""
     (gradient,) = gradients
-    turned = _rows_of(gradient) * scale
+    clipped, scale, pull = kept
+    turned = (gradient if gradient.dim() == 2 else gradient.flatten(1)) * scale
     # What points along a clipped sample does not change its direction, which alone is left.
-    along = turned * clipped
-    length = np.add.reduce(along, axis=1, keepdims=True)
-    length *= (scale < 1.0) * along.dtype.type(1.0 / most**2)
-    np.multiply(clipped, length, out=along)
-    turned -= along
-    return (torch.from_numpy(turned).view(gradient.shape),)
+    along = (turned * clipped).sum(1, keepdim=True).mul_(pull)
+    return (turned.addcmul_(clipped, along, value=-1.0).view(gradient.shape),)
 
 
 def _rows_of(values: Tensor) -> Array:
