@@ -47,7 +47,7 @@ def test_results_are_whole_and_shown(file: Path) -> None:
 def make_experiment(calls: list[int]) -> Experiment:
     def measure(seed: int, fast: bool) -> dict[str, float | None]:
         calls.append(seed)
-        return {"score": None if seed == 2 else 0.5 + seed}
+        return {"score": None if seed == 2 else 0.5 + seed, "cost": 10.0 * seed}
 
     return Experiment(
         name="small",
@@ -57,6 +57,7 @@ def make_experiment(calls: list[int]) -> Experiment:
         note="Made up.",
         jobs=[Job(coordinates={"case": "a"}, measure=measure, paper=1.25)],
         seeds=3,
+        beside=("cost",),
     )
 
 
@@ -66,7 +67,7 @@ def test_cells_have_mean_spread_and_what_was_missed(tmp_path: Path) -> None:
     assert (cell["mean"], cell["seeds"], cell["missed"]) == (1.0, 3, 1)
     assert cell["std"] == pytest.approx(0.70710678)
     assert json.loads((tmp_path / "small.json").read_text()) == outcome
-    assert "| a | 1 ± 0.7071 (1 of 3 not reached) | 1.25 |" in markdown_table(outcome)
+    assert "| a | 1 ± 0.7071 (1 of 3 not reached) | 1.25 | 10 |" in markdown_table(outcome)
 
 
 def test_stopped_experiment_goes_on_where_it_was(tmp_path: Path) -> None:

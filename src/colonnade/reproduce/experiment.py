@@ -51,6 +51,8 @@ class Experiment:
     # What differs from the paper: data, protocol, settings.
     note: str
     seeds: int = 5
+    # Further measures of every run that the table shows, as means.
+    beside: Sequence[str] = ()
 
 
 def load_experiment(name: str, directory: Path) -> Experiment:
@@ -87,6 +89,7 @@ def run_experiment(
         "title": experiment.title,
         "metric": experiment.metric,
         "better": experiment.better,
+        "beside": list(experiment.beside),
         "note": experiment.note,
         "seeds": numbers,
         "fast": fast,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,18 @@ _END = "<!-- end of results -->"
 def markdown_table(outcome: Mapping[str, Any]) -> str:
     """Ours beside the paper's, one row a cell, with seeds and revision below."""
     keys = list(outcome["cells"][0]["coordinates"])
+    beside = outcome.get("beside", [])
     lines = [
         f"**{outcome['title']}** ({outcome['metric']}, {outcome['better']} is better)",
         "",
-        "| " + " | ".join([*keys, "ours", "paper"]) + " |",
-        "|" + "---|" * (len(keys) + 2),
+        "| " + " | ".join([*keys, "ours", "paper", *beside]) + " |",
+        "|" + "---|" * (len(keys) + 2 + len(beside)),
     ]
     for cell in outcome["cells"]:
         place = [str(cell["coordinates"][key]) for key in keys]
-        lines.append("| " + " | ".join([*place, _ours(cell), _number(cell["paper"])]) + " |")
+        further = [_number(_mean(cell, name)) for name in beside]
+        row = [*place, _ours(cell), _number(cell["paper"]), *further]
+        lines.append("| " + " | ".join(row) + " |")
     mode = " A quick run with less training: not for comparison." if outcome["fast"] else ""
     lines += [
         "",
@@ -94,6 +98,11 @@ def _ours(cell: Mapping[str, Any]) -> str:
         return "not reached"
     missed = f" ({cell['missed']} of {cell['seeds']} not reached)" if cell["missed"] else ""
     return f"{_number(cell['mean'])} ± {_number(cell['std'])}{missed}"
+
+
+def _mean(cell: Mapping[str, Any], name: str) -> float | None:
+    values = [run[name] for run in cell["runs"] if run.get(name) is not None]
+    return statistics.fmean(values) if values else None
 
 
 def _number(value: float | None) -> str:
