@@ -78,6 +78,7 @@ def experiment() -> Experiment:
         title="Missing blocks with 2 to 32 parties (HAPT)",
         metric="quality",
         better="higher",
+        along="K",
         beside=("time of an exchange",),
         note=(
             "Accuracy in %, averaged over the parties that have the sample. HAPT's columns in K "

@@ -105,6 +105,7 @@ def experiment() -> Experiment:
         title="Accuracy against ε with perturbed embeddings",
         metric="accuracy",
         better="higher",
+        along="epsilon",
         beside=("noise", "epsilon spent"),
         note=(
             f"Accuracy in % on the test part, by ε for δ = {DELTA:g}: what the label holder may "

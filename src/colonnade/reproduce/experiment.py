@@ -53,6 +53,9 @@ class Experiment:
     seeds: int = 5
     # Further measures of every run that the table shows, as means.
     beside: Sequence[str] = ()
+    # The coordinate along which tables and pictures go: its values are columns, and points of a
+    # curve. Without one there is a row and a bar for every cell.
+    along: str | None = None
 
 
 def load_experiment(name: str, directory: Path) -> Experiment:
@@ -90,6 +93,7 @@ def run_experiment(
         "metric": experiment.metric,
         "better": experiment.better,
         "beside": list(experiment.beside),
+        "along": experiment.along,
         "note": experiment.note,
         "seeds": numbers,
         "fast": fast,
