@@ -28,12 +28,12 @@ import grpc.aio
 from authority import admit, authority, hub_identity
 from colonnade.core.errors import ProtocolError
 from colonnade.core.parties import Parties
-from colonnade.fabrics.grpc.agent import METHOD
 from colonnade.fabrics.grpc.event_loop import run_there
 from colonnade.fabrics.grpc.fabric import GrpcFabric, Session
 from colonnade.fabrics.grpc.frames import Hello, Kind, Opening, decode_frames, encode_frame
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.identity import HUB_NAME
+from colonnade.fabrics.grpc.settings import METHOD
 from colonnade.run.storage import read_json, write_json
 from colonnade.run.summary import revision
 from e2e.organisations import PARTIES, Nursery, Organisations, Process

@@ -17,7 +17,7 @@ from authority import Authority, admit, authority, hub_identity, identity_of
 from colonnade.core.errors import IdentityRefused, NoAnswer, PartyRestarted
 from colonnade.core.parties import Parties, Patience
 from colonnade.core.verbs import verb
-from colonnade.fabrics.grpc.agent import METHOD, Agent
+from colonnade.fabrics.grpc.agent import Agent
 from colonnade.fabrics.grpc.event_loop import run_there
 from colonnade.fabrics.grpc.fabric import GrpcFabric, Session
 from colonnade.fabrics.grpc.frames import (
@@ -31,7 +31,7 @@ from colonnade.fabrics.grpc.frames import (
 )
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.identity import HUB_NAME, Identity
-from colonnade.fabrics.grpc.settings import LinkSpec
+from colonnade.fabrics.grpc.settings import METHOD, LinkSpec
 from fault.fuzzing import corrupted, sample_messages
 from fault.proxy import Proxy
 from networks import QUICK, AgentThread

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from colonnade.fabrics.grpc.agent import AgentStatus
+from colonnade.fabrics.grpc.execution import AgentStatus
 from colonnade.federate.certificates import Reason
 from colonnade.federate.federation import FederationSettings
 from colonnade.federate.home import PartySettings

@@ -27,7 +27,6 @@ from colonnade.core.errors import (
     RunError,
 )
 from colonnade.core.fabric import Clock
-from colonnade.fabrics.grpc.agent import METHOD, SWEEP_SECONDS
 from colonnade.fabrics.grpc.event_loop import event_loop, run_there
 from colonnade.fabrics.grpc.frames import (
     Hello,
@@ -40,7 +39,7 @@ from colonnade.fabrics.grpc.frames import (
 from colonnade.fabrics.grpc.identity import Identity
 from colonnade.fabrics.grpc.lines import Line
 from colonnade.fabrics.grpc.posts import Arrivals, Post
-from colonnade.fabrics.grpc.settings import LinkSpec
+from colonnade.fabrics.grpc.settings import METHOD, SWEEP_SECONDS, LinkSpec
 
 __all__ = ["Admit", "Hub", "LinkStatus"]
 

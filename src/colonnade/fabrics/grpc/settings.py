@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 from colonnade.core.errors import ConfigError
 
-__all__ = ["LinkSpec"]
+__all__ = ["METHOD", "SWEEP_SECONDS", "LinkSpec"]
+
+# The one gRPC method of a link.
+METHOD = "/colonnade.Link/Connect"
+# How often frames that wait for company, and acknowledgements, are sent on their own.
+SWEEP_SECONDS = 0.02
 
 _MEGABYTE = 1024 * 1024
 
