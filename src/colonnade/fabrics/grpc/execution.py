@@ -170,8 +170,11 @@ class Execution:
         )
         if reply.failure is not None:
             self._status.num_failures += 1
-            where = where_it_happened(reply.failure.cause)
-            _LOG.warning("verb %r failed: %s\n%s", body.verb, reply.failure.kind, where)
+            cause = reply.failure.cause
+            # Own words name a file, say; other libraries' words may quote data.
+            said = f": {cause}" if isinstance(cause, ColonnadeError) else ""
+            where = where_it_happened(cause)
+            _LOG.warning("verb %r failed: %s%s\n%s", body.verb, reply.failure.kind, said, where)
         return reply.value, reply.failure
 
     def _reply(self, item: _Do, body: ReplyBody) -> None:
