@@ -51,6 +51,8 @@ _LAST_WORDS_SECONDS = 1.0
 
 _LOG = logging.getLogger("colonnade.agent")
 
+# How gRPC says that a ping was not answered.
+_MUTE = "ping timeout"
 # Refusals that dialling again can't mend.
 _FINAL = ("IdentityRefused",)
 
@@ -169,8 +171,12 @@ class Agent:
             self._note(f"{error.kind}: {error}")
             return IdentityRefused(str(error)) if error.kind in _FINAL else None
         if isinstance(error, grpc.aio.AioRpcError):
-            self._note(f"{error.code().name}: {error.details()}")
-        elif isinstance(error, ProtocolError | TimeoutError | EOFError | asyncio.InvalidStateError):
+            details = str(error.details())
+            is_slow = " (or slow: raise link.ping_timeout, here and there)"
+            self._note(f"{error.code().name}: {details}{is_slow if _MUTE in details else ''}")
+        elif isinstance(error, TimeoutError):
+            self._note(f"no answer within {self._spec.hello_timeout:g} s (link.hello_timeout)")
+        elif isinstance(error, ProtocolError | EOFError | asyncio.InvalidStateError):
             self._note(f"{type(error).__name__}: {error}")
         else:
             # Nothing that happens on a link ends the process.
@@ -200,6 +206,9 @@ class Agent:
             line = Line(call)
             try:
                 async with asyncio.timeout(self._spec.hello_timeout):
+                    # A call that is given up before there is a connection leaves an operation
+                    # behind that never ends; this wait is Python's alone and can be given up.
+                    await call.wait_for_connection()
                     await self._greet(line)
                 await self._converse(line)
             finally:

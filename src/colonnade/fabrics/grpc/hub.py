@@ -380,6 +380,8 @@ class Hub:
         if link is not None:
             link.status.num_refused += 1
             link.status.last_error = f"{kind}: {error}"
+        if isinstance(error, IdentityRefused) and error.may_pass:
+            kind = RunError.__name__  # so the party goes on dialling
         notice = encode_frame(Kind.REFUSE, Notice(kind, str(error)))
         if stream is not None and stream.writing is not None:
             await stream.end(notice)
