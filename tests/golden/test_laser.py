@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import colonnade
 from colonnade.core.block_sets import (
-    outputs_of_averages,
+    PassOverSets,
     rarity_of_sets,
     sample_sets,
     set_weights,
@@ -27,6 +27,7 @@ from colonnade.core.messages import Batch
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.parties import Patience
 from colonnade.core.party import Party
+from colonnade.core.seeds import derive_seed
 from colonnade.core.task import Task
 from colonnade.methods import laser
 from colonnade.methods.laser import Laser, LaserParty, Ring
@@ -139,19 +140,25 @@ def test_the_estimate_is_unbiased_over_all_task_sets(num_blocks: int) -> None:
     ]
     choices = list(itertools.product(*by_size))
     weights_of_sizes = set_weights(num_blocks, "paper", own=True)
-    estimates = []
+    mean, of_blocks = 0.0, torch.zeros_like(blocks)
+    of_head = [torch.zeros_like(item) for item in head.parameters()]
     for choice in choices:
         sets = torch.tensor([as_row(members, num_blocks) for members in choice], dtype=F64)
-        outputs = outputs_of_averages(head, sets, blocks[0], blocks[1:])
-        losses = task.losses(outputs.flatten(0, 1), targets.repeat(num_blocks))
-        estimates.append(weighted_losses(losses.view(num_blocks, -1), weights_of_sizes))
-    mean = torch.stack(estimates).mean()
+        over_sets = PassOverSets(head, sets, blocks[0], blocks[1:])
+        leaf = over_sets.outputs.detach().requires_grad_()
+        losses = task.losses(leaf.flatten(0, 1), targets.repeat(num_blocks))
+        estimate = weighted_losses(losses.view(num_blocks, -1), weights_of_sizes)
+        own, others, found = over_sets.pull(torch.autograd.grad(estimate, leaf)[0])
+        mean += estimate.item() / len(choices)
+        of_blocks += torch.cat([own[None], others]) / len(choices)
+        of_head = [total + item / len(choices) for total, item in zip(of_head, found, strict=True)]
 
-    assert mean.item() == pytest.approx(exact.item(), rel=1e-12)
+    assert mean == pytest.approx(exact.item(), rel=1e-12)
+    of_encoders = torch.autograd.grad(
+        blocks, parameters[len(of_head) :], of_blocks, retain_graph=True
+    )
     for found, wanted in zip(
-        torch.autograd.grad(mean, parameters, retain_graph=True),
-        torch.autograd.grad(exact, parameters),
-        strict=True,
+        [*of_head, *of_encoders], torch.autograd.grad(exact, parameters), strict=True
     ):
         assert torch.allclose(found, wanted, rtol=1e-12, atol=1e-14)
 
@@ -194,25 +201,35 @@ def test_stacked_sets_equal_the_loop_over_them(
     blocks = random(num_blocks, num_samples, 4, seed=seed).requires_grad_()
     sets = sample_sets(num_blocks, seed, F64, own=True)
     upstream = random(num_blocks, num_samples, sizes[-1], seed=seed + 1)
-    stacked = outputs_of_averages(head, sets, blocks[0], blocks[1:])
+    assert_equals_the_loop(head, sets, blocks, upstream)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        nn.Sequential(nn.Tanh(), nn.Linear(4, 2)),
+        nn.Linear(4, 2),
+        nn.Linear(4, 2, bias=False),
+        nn.Sequential(nn.Linear(4, 2, bias=False), nn.Tanh(), nn.Linear(2, 3)),
+    ],
+    ids=["no linear layer first", "bare", "no bias", "no bias, then more"],
+)
+def test_other_networks_equal_the_loop_too(head: nn.Module) -> None:
+    head = head.to(F64)
+    blocks = random(3, 5, 4).requires_grad_()
+    upstream = random(*head(blocks).shape, seed=1)
+    assert_equals_the_loop(head, sample_sets(3, 1, F64, own=True), blocks, upstream)
+
+
+def assert_equals_the_loop(head: nn.Module, sets: Tensor, blocks: Tensor, upstream: Tensor) -> None:
+    """Outputs and every gradient, against autograd of one set after the other."""
+    over_sets = PassOverSets(head, sets, blocks[0], blocks[1:])
     looped = torch.stack([head(blocks[row > 0].mean(0)) for row in sets])
-    assert torch.allclose(stacked, looped, rtol=1e-12, atol=1e-12)
-    wanted = [blocks, *head.parameters()]
-    for ours, theirs in zip(
-        torch.autograd.grad(stacked, wanted, upstream),
-        torch.autograd.grad(looped, wanted, upstream),
-        strict=True,
-    ):
+    assert torch.allclose(over_sets.outputs, looped, rtol=1e-12, atol=1e-12)
+    own, others, of_parameters = over_sets.pull(upstream)
+    wanted = torch.autograd.grad(looped, [blocks, *head.parameters()], upstream)
+    for ours, theirs in zip([torch.cat([own[None], others]), *of_parameters], wanted, strict=True):
         assert torch.allclose(ours, theirs, rtol=1e-12, atol=1e-12)
-
-
-def test_a_network_that_does_not_begin_with_a_linear_layer_is_averaged_before() -> None:
-    head = nn.Sequential(nn.Tanh(), nn.Linear(4, 2)).to(F64)
-    blocks = random(3, 5, 4)
-    sets = sample_sets(3, 1, F64, own=True)
-    looped = torch.stack([head(blocks[row > 0].mean(0)) for row in sets])
-    found = outputs_of_averages(head, sets, blocks[0], blocks[1:])
-    assert torch.allclose(found, looped, rtol=1e-12, atol=1e-12)
 
 
 def test_a_ring_gives_the_others_in_order_and_adds_up_what_comes_back() -> None:
@@ -281,7 +298,8 @@ def loss_of_equation_7(
     a = set_weights(num_blocks, method.weights, own=True)
     for place, name in enumerate(observed):
         order = [*observed[place:], *observed[:place]]
-        sets = parties[name]._sets(batch, torch.zeros(num_blocks - 1, 1, dtype=F64))
+        seed = derive_seed(parties[name]._seed, "sets", batch.part, batch.number)
+        sets = sample_sets(num_blocks, seed, F64, own=True)
         for row, weight in zip(sets, a, strict=True):
             members = [other for other, here in zip(order, row, strict=True) if here > 0]
             factor = 1.0

@@ -10,7 +10,7 @@ import pytest
 
 from colonnade.core.errors import ConfigError
 from colonnade.reproduce import Experiment, Job, check_page, fill_page, run_experiment
-from colonnade.reproduce.tables import markdown_table
+from colonnade.reproduce.tables import markdown_table, plot
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -47,7 +47,7 @@ def test_results_are_whole_and_shown(file: Path) -> None:
 def make_experiment(calls: list[int]) -> Experiment:
     def measure(seed: int, fast: bool) -> dict[str, float | None]:
         calls.append(seed)
-        return {"score": None if seed == 2 else 0.5 + seed}
+        return {"score": None if seed == 2 else 0.5 + seed, "cost": 10.0 * seed}
 
     return Experiment(
         name="small",
@@ -57,6 +57,7 @@ def make_experiment(calls: list[int]) -> Experiment:
         note="Made up.",
         jobs=[Job(coordinates={"case": "a"}, measure=measure, paper=1.25)],
         seeds=3,
+        beside=("cost",),
     )
 
 
@@ -66,7 +67,7 @@ def test_cells_have_mean_spread_and_what_was_missed(tmp_path: Path) -> None:
     assert (cell["mean"], cell["seeds"], cell["missed"]) == (1.0, 3, 1)
     assert cell["std"] == pytest.approx(0.70710678)
     assert json.loads((tmp_path / "small.json").read_text()) == outcome
-    assert "| a | 1 ± 0.7071 (1 of 3 not reached) | 1.25 |" in markdown_table(outcome)
+    assert "| a | 1 ± 0.7071 (1 of 3 not reached) | 1.25 | 10 |" in markdown_table(outcome)
 
 
 def test_stopped_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -88,3 +89,41 @@ def test_page_without_a_place_is_found_first(tmp_path: Path) -> None:
     page.write_text("nothing here")
     with pytest.raises(ConfigError, match="results: small"):
         check_page(page, "small")
+
+
+def test_an_experiment_that_goes_along_something_has_columns_and_curves(tmp_path: Path) -> None:
+    def cell(task: str, method: str, epsilon: float | str, value: float | None) -> Job:
+        return Job(
+            coordinates={"task": task, "method": method, "epsilon": epsilon},
+            measure=lambda seed, fast: {"score": value, "noise": 2.0},
+            paper=0.5 if epsilon == 1.0 else None,
+        )
+
+    experiment = Experiment(
+        name="small",
+        title="A small one",
+        metric="score",
+        better="higher",
+        note="Made up.",
+        jobs=[
+            cell("a", "ours", "none", 0.9),
+            cell("a", "ours", 1.0, 0.6),
+            cell("a", "other", 1.0, None),
+            cell("b", "ours", 2.0, 0.7),
+        ],
+        seeds=1,
+        beside=("noise",),
+        along="epsilon",
+    )
+    outcome = run_experiment(experiment, out=tmp_path / "small.json")
+    table = markdown_table(outcome)
+    assert "*task a; by epsilon*\n\n|  | none | 1.0 |\n|---|---|---|\n" in table
+    assert (
+        "| ours | 0.9 ± 0 | 0.6 ± 0 (paper 0.5) |\n| other |  | not reached (paper 0.5) |" in table
+    )
+    assert "task b; by epsilon: noise\n\n|  | 2.0 |\n|---|---|\n| ours | 2 |" in table
+    plot(outcome, tmp_path / "small.svg")
+    picture = (tmp_path / "small.svg").read_text(encoding="utf-8")
+    assert picture.count('<g id="axes_') == 2
+    for text in ("task a", "task b", "ours, none", "epsilon", "score"):
+        assert f"<!-- {text} -->" in picture

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor
 
 from colonnade.core.errors import MissingBlock
 from colonnade.core.headed import HeadedParty
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
+from colonnade.core.method import Method
 from colonnade.core.parties import Parties, each
 from colonnade.core.verbs import verb
 
-__all__ = ["OwnModelParty", "conclude_each", "own_model_step"]
+__all__ = ["OwnModelParty", "OwnModels"]
 
 
 class OwnModelParty(HeadedParty):
@@ -28,19 +31,44 @@ class OwnModelParty(HeadedParty):
         return self.conclude_from(self.infer(batch))
 
 
-async def own_model_step(holder: LabelHolder, parties: Parties, batch: Batch) -> None:
-    """One step of every model whose party has the samples; none depends on another."""
-    here = holder.observed(batch, parties.names)
-    predictions = await parties.ask("predict", batch, among=here)
-    if not predictions:
-        return  # nobody answered, and the run's patience is to go on
-    gradients = holder.judge(predictions, batch)
-    await parties.tell("descend", batch, each(gradients), among=gradients)
+@dataclass(frozen=True, kw_only=True)
+class OwnModels(Method):
+    """What such methods have in common; asked for one answer, one party's model gives it."""
 
+    party = OwnModelParty
+    has_heads = True
+    has_fusion = False
 
-async def conclude_each(holder: LabelHolder, parties: Parties, batch: Batch) -> dict[str, Tensor]:
-    """Every present party's own outputs for a batch."""
-    answers = await parties.ask("conclude", batch, among=holder.observed(batch, parties.names))
-    if not answers:
-        raise MissingBlock(f"nobody answered for batch {batch.number} of part '{batch.part}'")
-    return answers
+    async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
+        """One step of every model whose party has the samples; none depends on another."""
+        here = holder.observed(batch, parties.names)
+        predictions = await parties.ask("predict", batch, among=here)
+        if not predictions:
+            return  # nobody answered, and the run's patience is to go on
+        gradients = holder.judge(predictions, batch)
+        await parties.tell("descend", batch, each(gradients), among=gradients)
+
+    async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
+        """One party's outputs: the label holder's, or the first that has the samples."""
+        here = holder.observed(batch, parties.names)
+        (who,) = self.used(here, parties.names, holder)
+        answers = await parties.ask("conclude", batch, among=[who])
+        if who not in answers:
+            raise MissingBlock(f"party '{who}' did not answer; its own model was asked")
+        outputs: Tensor = answers[who]
+        return outputs
+
+    def used(
+        self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder
+    ) -> tuple[str, ...]:
+        """The label holder's block, or that of the first party that has the samples."""
+        return (holder.name,) if holder.name in observed else observed[:1]
+
+    async def predict_each(
+        self, holder: LabelHolder, parties: Parties, batch: Batch
+    ) -> dict[str, Tensor]:
+        """Every present party's own outputs."""
+        answers = await parties.ask("conclude", batch, among=holder.observed(batch, parties.names))
+        if not answers:
+            raise MissingBlock(f"nobody answered for batch {batch.number} of part '{batch.part}'")
+        return answers

@@ -9,7 +9,6 @@ majority decides, ties at random. Departures:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -17,15 +16,15 @@ from torch import Tensor
 from colonnade.core.guessing import voted
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
-from colonnade.core.method import Method, MethodInfo
-from colonnade.core.own_models import OwnModelParty, conclude_each, own_model_step
+from colonnade.core.method import MethodInfo
+from colonnade.core.own_models import OwnModels
 from colonnade.core.parties import Parties
 
 __all__ = ["Ensemble"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ensemble(Method):
+class Ensemble(OwnModels):
     """A model at every party, and the majority of the parties that have the sample."""
 
     info = MethodInfo(
@@ -37,20 +36,13 @@ class Ensemble(Method):
         heterogeneous_models=True,
         private_labels=True,
     )
-    party = OwnModelParty
-    has_heads = True
-    has_fusion = False
-
-    async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
-        """One step of every model on a batch that its party has."""
-        await own_model_step(holder, parties, batch)
 
     async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
         """The majority of those who have the samples."""
-        return voted(holder, batch, await conclude_each(holder, parties, batch))
+        return voted(holder, batch, await self.predict_each(holder, parties, batch))
 
-    async def predict_each(
-        self, holder: LabelHolder, parties: Parties, batch: Batch
-    ) -> Mapping[str, Tensor]:
-        """Every present party's own outputs, before the vote."""
-        return await conclude_each(holder, parties, batch)
+    def used(
+        self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder
+    ) -> tuple[str, ...]:
+        """Everybody votes."""
+        return observed

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.core.block_sets import (
+    PassOverSets,
     SetWeights,
-    outputs_of_averages,
     rarity_of_sets,
     sample_sets,
     set_weights,
@@ -51,9 +51,7 @@ class _Forward:
     """A head's pass over all its sets, until its gradient comes."""
 
     batch: Batch
-    own: Tensor
-    others: Tensor
-    outputs: Tensor
+    over_sets: PassOverSets
     rarity: Tensor | None
 
 
@@ -92,19 +90,19 @@ class LaserParty(Party):
     @verb
     def outputs(self, batch: Batch, others: Tensor, rarity: Tensor | None) -> Tensor:
         """Sample S_k1 .. S_km and send g_k of their averages; ``others`` follow it in the ring."""
-        own, others = self._leaf(batch), others.detach().requires_grad_()
-        sets = self._sets(batch, others)
+        seed = derive_seed(self._seed, "sets", batch.part, batch.number)
+        sets = sample_sets(len(others) + 1, seed, others.dtype, own=True)
         with self._drawing():
-            outputs = outputs_of_averages(self.head, sets, own, others)
+            over_sets = PassOverSets(self.head, sets, self.encode(batch), others)
         factors = None if rarity is None else rarity_of_sets(sets, rarity)
-        self._forward_pass = _Forward(batch, own, others, outputs, factors)
-        return outputs
+        self._forward_pass = _Forward(batch, over_sets, factors)
+        return over_sets.outputs
 
     @verb
     def backward(self, batch: Batch, gradient: Tensor) -> Tensor:
         """From dL/dlogits to dL/df_j of the others, in the order in which they came."""
         known = self._forward_pass
-        if known is None or known.batch != batch or known.outputs.shape != gradient.shape:
+        if known is None or known.batch != batch or known.over_sets.outputs.shape != gradient.shape:
             raise ProtocolError(
                 f"party '{self.name}' has no outputs of batch {batch.number} that await a "
                 f"gradient of shape {tuple(gradient.shape)}"
@@ -124,7 +122,7 @@ class LaserParty(Party):
         known = self._forward_pass
         assert known is not None
         losses, gradient = _task_gradients(
-            known.outputs[None], self.replica.targets(batch), weights, self.replica.task
+            known.over_sets.outputs[None], self.replica.targets(batch), weights, self.replica.task
         )
         if known.rarity is not None:
             gradient = gradient * known.rarity[:, None, None]
@@ -143,26 +141,15 @@ class LaserParty(Party):
             self.model.train()
         return outputs
 
-    def _leaf(self, batch: Batch) -> Tensor:
-        return self.encode(batch).detach().requires_grad_()
-
-    def _sets(self, batch: Batch, others: Tensor) -> Tensor:
-        seed = derive_seed(self._seed, "sets", batch.part, batch.number)
-        return sample_sets(len(others) + 1, seed, others.dtype, own=True)
-
     def _drawing(self) -> AbstractContextManager[None]:
         return nullcontext() if self._deterministic else self.own_randomness()
 
     def _pull(self, known: _Forward, gradient: Tensor) -> Tensor:
         """Back-propagate through the head; keep the own part, give the others'."""
-        parameters = list(self.head.parameters())
-        wanted = [known.own, *parameters]
-        if len(known.others):
-            wanted.append(known.others)
-        found = torch.autograd.grad(known.outputs, wanted, gradient)
+        own, others, of_parameters = known.over_sets.pull(gradient)
         self._forward_pass = None
-        self._own_part = (known.batch, found[0], found[1 : 1 + len(parameters)])
-        return found[-1] if len(known.others) else torch.zeros_like(known.others)
+        self._own_part = (known.batch, own, of_parameters)
+        return others
 
 
 class Ring:

@@ -23,7 +23,6 @@ Departures:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -33,9 +32,9 @@ from torch.nn import functional
 from colonnade.core.errors import ConfigError, DataError, MissingBlock, ProtocolError
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
-from colonnade.core.method import Method, MethodInfo
+from colonnade.core.method import MethodInfo
 from colonnade.core.orthogonal import orthogonal
-from colonnade.core.own_models import OwnModelParty, conclude_each, own_model_step
+from colonnade.core.own_models import OwnModelParty, OwnModels
 from colonnade.core.parties import Parties, each
 from colonnade.core.seeds import derive_seed, drawing_from, shuffled
 from colonnade.core.verbs import verb
@@ -115,7 +114,7 @@ class VFedTransParty(OwnModelParty):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VFedTrans(Method):
+class VFedTrans(OwnModels):
     """Local models that begin with what all columns together say of the shared samples."""
 
     info = MethodInfo(
@@ -128,8 +127,6 @@ class VFedTrans(Method):
         private_labels=True,
     )
     party = VFedTransParty
-    has_heads = True
-    has_fusion = False
     shows_columns = True
     can_be_protected = False
 
@@ -172,27 +169,6 @@ class VFedTrans(Method):
         for batch, own in zip(batches, own_rows, strict=True):
             await parties.tell("unmask", batch, own, seed, among=names)
         await parties.ask("distil", self.distil_epochs, self.distil_rate, self.pull, among=names)
-
-    async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
-        """Stage 3: one step of every model on a batch that its party has."""
-        await own_model_step(holder, parties, batch)
-
-    async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
-        """One party's outputs: the label holder's, or the first that has the samples."""
-        answers = await conclude_each(holder, parties, batch)
-        return answers[holder.name] if holder.name in answers else next(iter(answers.values()))
-
-    def used(
-        self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder
-    ) -> tuple[str, ...]:
-        """The label holder's block, or that of the first party that has the samples."""
-        return (holder.name,) if holder.name in observed else observed[:1]
-
-    async def predict_each(
-        self, holder: LabelHolder, parties: Parties, batch: Batch
-    ) -> Mapping[str, Tensor]:
-        """Every present party's own outputs."""
-        return await conclude_each(holder, parties, batch)
 
 
 def _complete_batches(holder: LabelHolder, names: tuple[str, ...]) -> list[Batch]:

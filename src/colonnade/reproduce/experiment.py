@@ -51,6 +51,11 @@ class Experiment:
     # What differs from the paper: data, protocol, settings.
     note: str
     seeds: int = 5
+    # Further measures of every run that the table shows, as means.
+    beside: Sequence[str] = ()
+    # The coordinate along which tables and pictures go: its values are columns, and points of a
+    # curve. Without one there is a row and a bar for every cell.
+    along: str | None = None
 
 
 def load_experiment(name: str, directory: Path) -> Experiment:
@@ -87,6 +92,8 @@ def run_experiment(
         "title": experiment.title,
         "metric": experiment.metric,
         "better": experiment.better,
+        "beside": list(experiment.beside),
+        "along": experiment.along,
         "note": experiment.note,
         "seeds": numbers,
         "fast": fast,

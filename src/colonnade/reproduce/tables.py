@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,72 @@ _END = "<!-- end of results -->"
 
 
 def markdown_table(outcome: Mapping[str, Any]) -> str:
-    """Ours beside the paper's, one row a cell, with seeds and revision below."""
-    keys = list(outcome["cells"][0]["coordinates"])
+    """Ours beside the paper's, with seeds and revision below."""
+    table = _rows(outcome) if outcome.get("along") is None else _columns(outcome)
+    mode = " A quick run with less training: not for comparison." if outcome["fast"] else ""
     lines = [
         f"**{outcome['title']}** ({outcome['metric']}, {outcome['better']} is better)",
         "",
-        "| " + " | ".join([*keys, "ours", "paper"]) + " |",
-        "|" + "---|" * (len(keys) + 2),
-    ]
-    for cell in outcome["cells"]:
-        place = [str(cell["coordinates"][key]) for key in keys]
-        lines.append("| " + " | ".join([*place, _ours(cell), _number(cell["paper"])]) + " |")
-    mode = " A quick run with less training: not for comparison." if outcome["fast"] else ""
-    lines += [
+        *table,
         "",
         f"Mean ± standard deviation over {len(outcome['seeds'])} seeds; revision "
         f"{outcome['revision']}.{mode} {outcome['note']}",
     ]
     return "\n".join(lines)
+
+
+def _rows(outcome: Mapping[str, Any]) -> list[str]:
+    """A row for every cell."""
+    keys, beside = list(outcome["cells"][0]["coordinates"]), outcome.get("beside", [])
+    lines = [_row([*keys, "ours", "paper", *beside]), "|" + "---|" * (len(keys) + 2 + len(beside))]
+    for cell in outcome["cells"]:
+        place = [str(cell["coordinates"][key]) for key in keys]
+        further = [_number(_mean(cell, name)) for name in beside]
+        lines.append(_row([*place, _ours(cell), _number(cell["paper"]), *further]))
+    return lines
+
+
+def _columns(outcome: Mapping[str, Any]) -> list[str]:
+    """A table for every panel, with a column for every value along its curves."""
+    lines: list[str] = []
+    for name, curves in _panels(outcome).items():
+        values = list(dict.fromkeys(value for curve in curves.values() for value in curve))
+        heading = f"{name}; by {outcome['along']}" if name else f"by {outcome['along']}"
+        for shown in (None, *outcome.get("beside", [])):
+            lines += ["", *([f"{heading}: {shown}", ""] if shown else [f"*{heading}*", ""])]
+            lines += [_row(["", *map(str, values)]), "|" + "---|" * (len(values) + 1)]
+            for curve, cells in curves.items():
+                texts = [_entry(cells.get(value), shown) for value in values]
+                lines.append(_row([curve, *texts]))
+    return lines[1:]
+
+
+Cell = Mapping[str, Any]
+
+
+def _panels(outcome: Mapping[str, Any]) -> dict[str, dict[str, dict[Any, Cell]]]:
+    """Panel, curve (by method) and value along it, of every cell."""
+    along = outcome["along"]
+    panels: dict[str, dict[str, dict[Any, Cell]]] = {}
+    for cell in outcome["cells"]:
+        place = dict(cell["coordinates"])
+        value, curve = place.pop(along), str(place.pop("method"))
+        name = ", ".join(f"{key} {item}" for key, item in place.items())
+        panels.setdefault(name, {}).setdefault(curve, {})[value] = cell
+    return panels
+
+
+def _entry(cell: Cell | None, shown: str | None) -> str:
+    if cell is None:
+        return ""
+    if shown is not None:
+        return _number(_mean(cell, shown))
+    paper = "" if cell["paper"] is None else f" (paper {_number(cell['paper'])})"
+    return _ours(cell) + paper
+
+
+def _row(texts: Sequence[str]) -> str:
+    return "| " + " | ".join(texts) + " |"
 
 
 def check_page(page: Path, name: str) -> None:
@@ -59,12 +108,25 @@ def fill_page(page: str, outcome: Mapping[str, Any]) -> str:
 
 
 def plot(outcome: Mapping[str, Any], path: Path) -> None:
-    """Write a picture: a bar per cell with its spread, and the paper's value as a line."""
+    """Write a picture: curves where the experiment goes along something, bars elsewhere."""
     # Imported when something is drawn: it takes half a second.
     from matplotlib.figure import Figure
 
+    figure = Figure(layout="constrained")
+    if outcome.get("along") is None:
+        _draw_bars(figure, outcome)
+    else:
+        _draw_curves(figure, outcome)
+    figure.suptitle(str(outcome["title"]))
+    content = io.BytesIO()
+    figure.savefig(content, format="svg", metadata={"Date": None})
+    write_atomically(path, content.getvalue())
+
+
+def _draw_bars(figure: Any, outcome: Mapping[str, Any]) -> None:
+    """A bar per cell with its spread, and the paper's value as a line."""
     cells = [cell for cell in outcome["cells"] if cell.get("mean") is not None]
-    figure = Figure(figsize=(8, 1.2 + 0.32 * len(cells)), layout="constrained")
+    figure.set_size_inches(8, 1.2 + 0.32 * len(cells))
     axes = figure.add_subplot()
     names = [", ".join(str(item) for item in cell["coordinates"].values()) for cell in cells]
     places = list(range(len(cells)))
@@ -82,11 +144,42 @@ def plot(outcome: Mapping[str, Any], path: Path) -> None:
     axes.set_yticks(places, names)
     axes.invert_yaxis()
     axes.set_xlabel(str(outcome["metric"]))
-    axes.set_title(str(outcome["title"]))
     axes.legend()
-    content = io.BytesIO()
-    figure.savefig(content, format="svg", metadata={"Date": None})
-    write_atomically(path, content.getvalue())
+
+
+def _draw_curves(figure: Any, outcome: Mapping[str, Any]) -> None:
+    """A panel for each table, a curve per method; what has no place along it is a dashed line."""
+    panels = _panels(outcome)
+    num_columns = min(2, len(panels))
+    num_rows = -(-len(panels) // num_columns)
+    figure.set_size_inches(5 * num_columns, 0.6 + 3.4 * num_rows)
+    for number, (name, curves) in enumerate(panels.items(), start=1):
+        axes = figure.add_subplot(num_rows, num_columns, number)
+        for place, (curve, cells) in enumerate(curves.items()):
+            color = f"C{place % 10}"
+            found = {key: cell for key, cell in cells.items() if cell.get("mean") is not None}
+            points = [(key, cell) for key, cell in found.items() if not isinstance(key, str)]
+            if points:
+                axes.errorbar(
+                    [key for key, _ in points],
+                    [cell["mean"] for _, cell in points],
+                    yerr=[cell["std"] for _, cell in points],
+                    color=color,
+                    marker="o",
+                    markersize=3,
+                    label=curve,
+                )
+            for key, cell in found.items():
+                if isinstance(key, str):
+                    label = curve if not points else f"{curve}, {key}"
+                    axes.axhline(cell["mean"], color=color, linestyle="--", lw=0.8, label=label)
+        numbers = [key for cells in curves.values() for key in cells if not isinstance(key, str)]
+        if min(numbers) > 0 and max(numbers) >= 15 * min(numbers):
+            axes.set_xscale("log")
+        axes.set_xlabel(str(outcome["along"]))
+        axes.set_ylabel(str(outcome["metric"]))
+        axes.set_title(name, fontsize="medium")
+        axes.legend(fontsize="x-small")
 
 
 def _ours(cell: Mapping[str, Any]) -> str:
@@ -94,6 +187,11 @@ def _ours(cell: Mapping[str, Any]) -> str:
         return "not reached"
     missed = f" ({cell['missed']} of {cell['seeds']} not reached)" if cell["missed"] else ""
     return f"{_number(cell['mean'])} ± {_number(cell['std'])}{missed}"
+
+
+def _mean(cell: Mapping[str, Any], name: str) -> float | None:
+    values = [run[name] for run in cell["runs"] if run.get(name) is not None]
+    return statistics.fmean(values) if values else None
 
 
 def _number(value: float | None) -> str:
