@@ -59,7 +59,7 @@ NUM_SAMPLES = 60
 CONFIG = """
 seed = 3
 threads = 1
-method = "{method}"
+method = {method}
 
 [data]
 incomplete = "drop"
@@ -201,7 +201,7 @@ class Organisations:
         self.run = root / "run"
         self._settings = {
             "exchanges": exchanges,
-            "method": method,
+            "method": method if method.startswith("{") else f'"{method}"',
             "patience": patience,
             "combine": combine,
             "protect": protect,

@@ -66,6 +66,21 @@ def test_whoever_is_killed_the_bits_stay_the_same(make: Any) -> None:
     assert organisations.exchanges() == list(range(1, 13))
 
 
+def test_one_batch_ahead_too_whoever_is_killed(make: Any) -> None:
+    """What was on its way when the telco died is asked for again, and nothing is used twice."""
+    organisations = make(method='{ name = "splitnn", pipelined = true }')
+    telco = organisations.start_party("telco", die=45)
+    organisations.start_party("shop")
+    hub = organisations.start_hub()
+    assert telco.wait(SECONDS) == KILLED, organisations.logs()
+    organisations.start_party("telco")
+    finish(organisations, hub)
+    local, summary = organisations.in_process()
+    assert_bitwise_equal(organisations.weights(), local)
+    assert read_json(organisations.run / "summary.json")["quality"] == summary["quality"]
+    assert organisations.exchanges() == list(range(1, 13))
+
+
 def test_a_link_that_is_cut_again_and_again_changes_nothing(make: Any) -> None:
     organisations = make(proxied=True)
     for name, proxy in organisations.proxies.items():
