@@ -15,10 +15,11 @@ from colonnade.bench.memory import bench_memory
 from colonnade.bench.protect import bench_protect
 from colonnade.bench.simulate import bench_simulate
 from colonnade.bench.step import bench_step
+from colonnade.bench.table import check_bench_page, fill_bench_page, with_goals
 from colonnade.core.errors import ConfigError
 from colonnade.run.summary import revision
 
-__all__ = ["BENCHES", "run_bench"]
+__all__ = ["BENCHES", "check_bench_page", "fill_bench_page", "run_bench"]
 
 
 def _network(fast: bool) -> list[dict[str, Any]]:
@@ -52,4 +53,5 @@ def run_bench(name: str, *, fast: bool = False) -> dict[str, Any]:
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
         f"torch {torch.__version__}, {torch.get_num_threads()} threads"
     )
-    return {"name": name, "rows": BENCHES[name](fast), "machine": machine, "revision": revision()}
+    rows = with_goals(name, BENCHES[name](fast))
+    return {"name": name, "fast": fast, "rows": rows, "machine": machine, "revision": revision()}
