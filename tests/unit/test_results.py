@@ -67,7 +67,7 @@ def test_cells_have_mean_spread_and_what_was_missed(tmp_path: Path) -> None:
     assert (cell["mean"], cell["seeds"], cell["missed"]) == (1.0, 3, 1)
     assert cell["std"] == pytest.approx(0.70710678)
     assert json.loads((tmp_path / "small.json").read_text()) == outcome
-    assert "| a | 1 ± 0.7071 (1 of 3 not reached) | 1.25 | 10 |" in markdown_table(outcome)
+    assert "| a | 1 ± 0.71 (1 of 3 not reached) | 1.25 | 10 |" in markdown_table(outcome)
 
 
 def test_stopped_experiment_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def _ours(cell: Mapping[str, Any]) -> str:
     if cell["mean"] is None:
         return "not reached"
     missed = f" ({cell['missed']} of {cell['seeds']} not reached)" if cell["missed"] else ""
-    return f"{_number(cell['mean'])} ± {_number(cell['std'])}{missed}"
+    return f"{_number(cell['mean'])} ± {cell['std']:.2g}{missed}"
 
 
 def _mean(cell: Mapping[str, Any], name: str) -> float | None:
