@@ -18,7 +18,7 @@ from colonnade.bench.step import bench_step
 from colonnade.core.errors import ConfigError
 from colonnade.run.summary import revision
 
-__all__ = ["BENCHES", "run_bench"]
+__all__ = ["BENCHES", "machine", "run_bench"]
 
 
 def _network(fast: bool) -> list[dict[str, Any]]:
@@ -48,8 +48,13 @@ def run_bench(name: str, *, fast: bool = False) -> dict[str, Any]:
     # One thread on both sides: these matrices are small, and a second thread measures the
     # machine's other work more than ours.
     torch.set_num_threads(1)
-    machine = (
+    rows = BENCHES[name](fast)
+    return {"name": name, "rows": rows, "machine": machine(), "revision": revision()}
+
+
+def machine() -> str:
+    """What this was measured on."""
+    return (
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
         f"torch {torch.__version__}, {torch.get_num_threads()} threads"
     )
-    return {"name": name, "rows": BENCHES[name](fast), "machine": machine, "revision": revision()}
