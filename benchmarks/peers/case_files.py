@@ -1,4 +1,4 @@
-"""The case that everybody computes, as files that need no Colonnade, and the losses it must give."""
+"""The case that everybody computes, as files without Colonnade, and the losses it must give."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from colonnade.bench.network import identities_of
 from colonnade.bench.subjects import Shape, exchange, make_federation
 from colonnade.core.batches import BatchPlan
 from colonnade.run.directory import local_parties
 
-__all__ = ["reference_losses", "write_case"]
+__all__ = ["reference_losses", "write_case", "write_certificates"]
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -45,6 +46,16 @@ def reference_losses(shape: Shape, num_steps: int) -> list[float]:
         exchange(federation, number)
         losses.append(federation.holder.last_loss)
     return losses
+
+
+def write_certificates(directory: Path, num_parties: int) -> None:
+    """Certificates and keys for one measurement, of the kind that our own side uses."""
+    directory.mkdir(mode=0o700)
+    hub, parties = identities_of(Shape(num_parties=num_parties))
+    (directory / "authority.pem").write_bytes(hub.authority)
+    for identity in (hub, *parties):
+        (directory / f"{identity.name}.pem").write_bytes(identity.certificate)
+        (directory / f"{identity.name}.key").write_bytes(identity.key)
 
 
 def _weights(network: nn.Module) -> Arrays:

@@ -15,9 +15,10 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
+
 from halves import Array, PartyHalf, party_names, take_orders
 
-__all__ = ["party_app", "holder_app"]
+__all__ = ["holder_app", "party_app"]
 
 party_app = ClientApp()
 holder_app = ServerApp()
@@ -30,13 +31,14 @@ _PATIENCE = 120.0
 def step(message: Message, context: Context) -> Message:
     """Take the step of the batch before and give the embedding of this one."""
     name = party_names()[int(context.node_config["partition-id"])]
-    party = _halves.setdefault(name, PartyHalf(name)) if name not in _halves else _halves[name]
+    if name not in _halves:
+        _halves[name] = PartyHalf(name)
+    party = _halves[name]
     kept = context.state.get("weights")
     if kept is not None:
         party.load([torch.from_numpy(array.numpy()) for array in kept.values()])
         party.forget()
-    order = message.content["order"]
-    number = int(order["number"])
+    number = int(message.content["order"]["number"])
     gradient = message.content["gradient"]["it"].numpy() if "gradient" in message.content else None
     embedding = party.answer(number, gradient)
     weights = [parameter.detach().numpy() for parameter in party.network.parameters()]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from flower_app import holder_app, party_app
 from flwr.simulation import run_simulation
+
+from flower_app import holder_app, party_app
 from halves import party_names
 
 if __name__ == "__main__":

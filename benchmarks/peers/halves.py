@@ -18,15 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Half", "HolderHalf", "PartyHalf", "party_names", "take_orders"]
+__all__ = ["Half", "HolderHalf", "PartyHalf", "case_directory", "party_names", "take_orders"]
 
 LEARNING_RATE = 0.01
+_KINDS = ("weight", "bias")
 # Where the files of the case are, and where orders come from; processes inherit both.
 CASE = "COLONNADE_PEERS_CASE"
 ORDERS = "COLONNADE_PEERS_ORDERS"
 Array = np.ndarray[Any, np.dtype[np.float32]]
-
-torch.set_num_threads(1)
 
 
 def case_directory() -> Path:
@@ -45,14 +44,13 @@ class Half:
     def __init__(self, name: str, *, activate_output: bool) -> None:
         with np.load(case_directory() / f"{name}.npz") as file:
             self.content = {key: torch.from_numpy(file[key]) for key in file.files}
+        depth = sum(key.startswith("weight") for key in self.content)
         layers: list[nn.Module] = []
-        while f"weight{len(layers) // 2}" in self.content:
-            weight = self.content[f"weight{len(layers) // 2}"]
-            layers += [nn.Linear(weight.shape[1], weight.shape[0]), nn.ReLU()]
+        for at in range(depth):
+            num_outputs, num_inputs = self.content[f"weight{at}"].shape
+            layers += [nn.Linear(num_inputs, num_outputs), nn.ReLU()]
         self.network = nn.Sequential(*(layers if activate_output else layers[:-1]))
-        self.load(
-            [self.content[f"{kind}{i}"] for i in range(len(layers) // 2) for kind in _KINDS]
-        )
+        self.load([self.content[f"{kind}{at}"] for at in range(depth) for kind in _KINDS])
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=LEARNING_RATE, fused=True)
 
     def load(self, values: list[Tensor]) -> None:
@@ -64,9 +62,6 @@ class Half:
     def positions(self, number: int) -> Tensor:
         """Which samples are in a batch."""
         return self.content["positions"][number]
-
-
-_KINDS = ("weight", "bias")
 
 
 class PartyHalf(Half):

@@ -1,6 +1,7 @@
 """SplitNN over NVFlare's cells: one request per party and step, raw bytes, loopback.
 
-Called as ``nvflare_cells.py PORT [PARTY]``; without a party it is the label holder's cell.
+Called as ``nvflare_cells.py URL [PARTY]``; without a party it is the label holder's cell. Over
+mutual TLS if there are certificates beside the files of the case.
 """
 
 from __future__ import annotations
@@ -12,22 +13,41 @@ from collections.abc import Mapping
 from importlib.metadata import version
 
 import numpy as np
-from halves import Array, PartyHalf, party_names, take_orders
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell, TargetMessage
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.message import Message
 
+from halves import Array, PartyHalf, case_directory, party_names, take_orders
+
 _CHANNEL, _TOPIC = "splitnn", "step"
 _NUMBER = struct.Struct("<q")
 _TIMEOUT = 60.0
+_EMBEDDING = 64
 
 
-def _cell(name: str, port: str) -> CoreCell:
-    return CoreCell(fqcn=name, root_url=f"tcp://127.0.0.1:{port}", secure=False, credentials={})
+def _cell(name: str, url: str) -> CoreCell:
+    certificates = case_directory() / "tls"
+    if not certificates.exists():
+        return CoreCell(fqcn=name, root_url=url, secure=False, credentials={})
+    side, file = ("server", "hub") if name == FQCN.ROOT_SERVER else ("client", name)
+    credentials = {
+        "ca_cert": str(certificates / "authority.pem"),
+        f"{side}_cert": str(certificates / f"{file}.pem"),
+        f"{side}_key": str(certificates / f"{file}.key"),
+        "connection_security": "mtls",
+    }
+    return CoreCell(
+        fqcn=name,
+        root_url=url,
+        secure=True,
+        credentials=credentials,
+        # The label holder's certificate names it as Colonnade does.
+        auth_identity_map={FQCN.ROOT_SERVER: "hub"},
+    )
 
 
-def _serve(name: str, port: str) -> None:
+def _serve(name: str, url: str) -> None:
     party = PartyHalf(name)
 
     def answer(request: Message) -> Message:
@@ -42,16 +62,16 @@ def _serve(name: str, port: str) -> None:
             party.answer(number, gradient).tobytes(),
         )
 
-    cell = _cell(name, port)
+    cell = _cell(name, url)
     cell.register_request_cb(channel=_CHANNEL, topic=_TOPIC, cb=answer)
     cell.start()
     threading.Event().wait()  # until it is stopped from outside
 
 
-def _drive(port: str) -> None:
+def _drive(url: str) -> None:
     names = party_names()
     present = threading.Semaphore(0)
-    cell = _cell(FQCN.ROOT_SERVER, port)
+    cell = _cell(FQCN.ROOT_SERVER, url)
     cell.set_cell_connected_cb(lambda endpoint: present.release())
     cell.start()
     for _ in names:
@@ -77,8 +97,6 @@ def _drive(port: str) -> None:
     take_orders(ask, {"nvflare": version("nvflare")})
     cell.stop()
 
-
-_EMBEDDING = 64
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:

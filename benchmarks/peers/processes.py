@@ -100,7 +100,9 @@ class PeerProcesses:
     def _check(self, until: float, what: str) -> None:
         for process in self._started:
             if process.poll():
-                raise RunError(f"{process.args!r} ended with {process.poll()}; {self._last_words()}")
+                raise RunError(
+                    f"{process.args!r} ended with {process.poll()}; {self._last_words()}"
+                )
         if time.monotonic() > until:
             raise RunError(f"{what}; {self._last_words()}")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from case_files import write_certificates
 from processes import PeerProcesses, free_port
 
 __all__ = ["PROGRAMS", "Program"]
@@ -40,10 +41,19 @@ class Program:
 
 
 def _nvflare(processes: PeerProcesses, directory: Path, parties: list[str]) -> None:
-    program, port = str(_HERE / "nvflare_cells.py"), str(free_port())
-    processes.start("python", program, port)
+    _cells(processes, "tcp", parties)
+
+
+def _nvflare_tls(processes: PeerProcesses, directory: Path, parties: list[str]) -> None:
+    write_certificates(directory / "tls", len(parties))
+    _cells(processes, "grpc", parties)
+
+
+def _cells(processes: PeerProcesses, scheme: str, parties: list[str]) -> None:
+    program, url = str(_HERE / "nvflare_cells.py"), f"{scheme}://127.0.0.1:{free_port()}"
+    processes.start("python", program, url)
     for name in parties:
-        processes.start("python", program, port, name)
+        processes.start("python", program, url, name)
 
 
 def _flower_simulation(processes: PeerProcesses, directory: Path, parties: list[str]) -> None:
@@ -84,11 +94,18 @@ def _flower_deployment(processes: PeerProcesses, directory: Path, parties: list[
 
 PROGRAMS = {
     "nvflare": Program(
-        says="NVFlare's cells over TCP, without TLS; raw bytes",
+        says="NVFlare's cells over TCP, without TLS",
         environment="nvflare",
         steps_per_turn=50,
-        turns=20,
+        turns=10,
         start=_nvflare,
+    ),
+    "nvflare-tls": Program(
+        says="NVFlare's cells over gRPC with mutual TLS",
+        environment="nvflare",
+        steps_per_turn=50,
+        turns=10,
+        start=_nvflare_tls,
     ),
     "flower-simulation": Program(
         says="Flower's simulation, parties as Ray actors; no network",

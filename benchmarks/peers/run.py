@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import argparse
 import math
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
-from case_files import reference_losses, write_case
-from page import fill_page
-from processes import PeerProcesses
-from programs import PROGRAMS, Program
 
+from case_files import reference_losses, write_case
 from colonnade.bench import machine
 from colonnade.bench.network import CASES, over_tls, take_turn
 from colonnade.bench.timing import interleaved
 from colonnade.core.errors import RunError
 from colonnade.run.storage import write_json
 from colonnade.run.summary import revision
+from page import fill_page
+from processes import PeerProcesses
+from programs import PROGRAMS, Program
 
 _CASE = "128x64"
 _OUR_EXCHANGES_PER_TURN = 50
@@ -48,12 +50,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(PROGRAMS), default=list(PROGRAMS))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    outcome = {
-        "name": "peers",
-        "rows": [measure(name, PROGRAMS[name], options.environments) for name in options.only],
-        "machine": machine(),
-        "revision": revision(),
-    }
+    # Whoever ends this early ends what it started as well.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    outcome: dict[str, Any] = {"name": "peers", "machine": machine(), "revision": revision()}
+    outcome["rows"] = [measure(name, PROGRAMS[name], options.environments) for name in options.only]
     write_json(options.json, outcome)
     if options.page is not None:
         page = options.page.read_text(encoding="utf-8")
@@ -123,7 +123,9 @@ def _checked(who: str, losses: list[float], found: list[tuple[int, float]]) -> f
     for step, loss in found:
         expected = losses[step - 1]
         if not math.isclose(loss, expected, rel_tol=_TOLERANCE):
-            raise RunError(f"{who}, step {step}: loss {loss}, expected {expected}; not the same SplitNN")
+            raise RunError(
+                f"{who}, step {step}: loss {loss}, expected {expected}; not the same SplitNN"
+            )
         largest = max(largest, abs(loss - expected))
     return largest
 

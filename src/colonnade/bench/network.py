@@ -37,7 +37,7 @@ from colonnade.federate.certificates import (
 )
 from colonnade.run.directory import local_parties
 
-__all__ = ["CASES", "bench_network", "over_tls", "take_turn"]
+__all__ = ["CASES", "bench_network", "identities_of", "over_tls", "take_turn"]
 
 CASES = {
     "128x64": Shape(num_parties=4),
@@ -87,7 +87,7 @@ def _row(case: str, shape: Shape, runs: int) -> dict[str, Any]:
 @contextmanager
 def over_tls(shape: Shape) -> Iterator[Federation]:
     """A federation with a process per party, linked by mutual TLS on loopback."""
-    hub_identity, identities = _identities(shape)
+    hub_identity, identities = identities_of(shape)
     context = multiprocessing.get_context("spawn")
     hub = Hub(identity=hub_identity, admit=_admit)
     processes: list[BaseProcess] = [
@@ -130,7 +130,7 @@ def _serve(shape: Shape, identity: Identity, port: int) -> None:
     agent.serve()
 
 
-def _identities(shape: Shape) -> tuple[Identity, list[Identity]]:
+def identities_of(shape: Shape) -> tuple[Identity, list[Identity]]:
     """The hub's and every party's, of an authority for this measurement alone."""
     moment = now()
     authority = Authority.create("bench", moment=moment)
