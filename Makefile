@@ -42,8 +42,8 @@ $(PEERS)/%/.installed: benchmarks/peers/requirements-%.txt
 	touch $@
 
 bench-peers: $(VENV)/.installed-dev $(PEERS)/flower/.installed $(PEERS)/nvflare/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/peers/run.py \
-		--environments $(PEERS) --json docs/peers.json --page docs/network.md
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/peers/run.py --environments $(PEERS) \
+		--json docs/results/bench/peers.json --page docs/network.md
 
 $(VENV)/.installed-docs: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -41,6 +41,7 @@ def experiment() -> Experiment:
         title="Blocks that go missing unevenly (HAPT)",
         metric="quality",
         better="higher",
+        along="inference p",
         note=(
             "Accuracy in %, averaged over the parties that have the sample. Data, networks and "
             "settings of laser-table1. The paper has CIFAR-10 (88.8, 88.2, 81.1, 81.7 for "

@@ -94,6 +94,7 @@ def experiment() -> Experiment:
         title="Missing blocks in training and in inference",
         metric="quality",
         better="higher",
+        along="inference p",
         note=(
             "HAPT: accuracy in %; Credit: F1 x 100; both averaged over the parties that have the "
             "sample, as in appendix D. K = 4 equal blocks of columns in order (HAPT 4 x 140, "

@@ -60,6 +60,7 @@ def experiment() -> Experiment:
         title="Missing blocks: six views of digits, quadrants of pictures",
         metric="quality",
         better="higher",
+        along="inference p",
         note=(
             "Accuracy in %, averaged over the parties that have the sample. mfeat: six parties, a "
             "stratified fifth for the test. Fashion-MNIST: quadrants, 12,000 pictures drawn for "

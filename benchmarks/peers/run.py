@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import signal
 import sys
 import tempfile
@@ -22,9 +23,10 @@ from colonnade.bench import machine
 from colonnade.bench.network import CASES, over_tls, take_turn
 from colonnade.bench.timing import interleaved
 from colonnade.core.errors import RunError
+from colonnade.files import write_atomically
 from colonnade.run.storage import write_json
 from colonnade.run.summary import revision
-from page import fill_page
+from page import check_page, fill_page
 from processes import PeerProcesses
 from programs import PROGRAMS, Program
 
@@ -49,6 +51,8 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="a page with a place for the table")
     parser.add_argument("--only", nargs="+", choices=list(PROGRAMS), default=list(PROGRAMS))
     options = parser.parse_args()
+    if options.page is not None:
+        check_page(options.page)
     torch.set_num_threads(1)
     # Whoever ends this early ends what it started as well.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
@@ -56,13 +60,14 @@ def main() -> None:
     outcome["rows"] = [measure(name, PROGRAMS[name], options.environments) for name in options.only]
     write_json(options.json, outcome)
     if options.page is not None:
-        page = options.page.read_text(encoding="utf-8")
-        options.page.write_text(fill_page(page, outcome), encoding="utf-8")
+        filled = fill_page(options.page.read_text(encoding="utf-8"), outcome)
+        write_atomically(options.page, filled.encode())
 
 
 def measure(name: str, program: Program, environments: Path) -> dict[str, Any]:
     """One peer's row."""
     shape = CASES[_CASE]
+    load = os.getloadavg()[0]
     num_turns = program.turns + max(1, program.turns // 10)
     num_steps = num_turns * max(program.steps_per_turn, _OUR_EXCHANGES_PER_TURN)
     losses = reference_losses(shape, num_steps)
@@ -106,6 +111,7 @@ def measure(name: str, program: Program, environments: Path) -> dict[str, Any]:
         "per_second": 1 / mine,
         "per_second_against": 1 / against,
         "versions": versions,
+        "load": load,
         "steps": len(theirs),
         "last_loss": theirs[-1],
         "largest_difference_of_loss": max(

@@ -1,4 +1,4 @@
-"""Files that are there wholly or not at all."""
+"""Files that are there wholly or not at all, and pages with places for what a command writes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from colonnade.core.errors import StorageError
+from colonnade.core.errors import ConfigError, StorageError
 
-__all__ = ["TEMPORARY", "write_atomically", "writing_atomically"]
+__all__ = [
+    "TEMPORARY",
+    "check_place",
+    "fill_place",
+    "write_atomically",
+    "writing_atomically",
+]
 
 TEMPORARY = ".writing"
 
@@ -56,3 +62,18 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def check_place(page: Path, begin: str, end: str) -> None:
+    """Raise ConfigError unless the page is there and has these two lines."""
+    if not page.is_file():
+        raise ConfigError(f"{page}: no such page")
+    text = page.read_text(encoding="utf-8")
+    if begin not in text or end not in text.split(begin, 1)[1]:
+        raise ConfigError(f"{page}: no place for it; add the lines '{begin}' and '{end}'")
+
+
+def fill_place(text: str, begin: str, end: str, content: str) -> str:
+    """A page's text with this between its two lines."""
+    before, rest = text.split(begin, 1)
+    return f"{before}{begin}\n{content}\n{end}{rest.split(end, 1)[1]}"

@@ -246,6 +246,41 @@ def test_predictions_are_released_and_counted() -> None:
     assert not torch.equal(first, second)
 
 
+@pytest.mark.parametrize("holder", ["bank", "judge"])
+@pytest.mark.parametrize("method", [name for name in FEDERATED if name != "alone"])
+def test_an_evaluation_is_one_release_of_each_sample(method: str, holder: str) -> None:
+    """Also where parties have models of their own and are measured beside the federation's."""
+    federation = build(settings([PERTURB], method), sources(holder))
+    federation.fabric.run(federation.method.begin(federation.holder, federation.parties))
+    guards = {
+        name: party.guard for name, party in federation.fabric.parties.items() if name != holder
+    }
+    for number in (1, 2):
+        federation.evaluate("validation")
+        for guard in guards.values():
+            counts = guard.state()["account"]["counts"]["validation"]
+            assert set(counts.tolist()) == {number}
+
+
+# Alone has no parties to ask without a block of the label holder's; cvfl rounds by lot.
+REPEATABLE = [name for name in METHODS if name not in ("alone", "centralized", "cvfl")]
+
+
+@pytest.mark.parametrize("holder", ["bank", "judge"])
+@pytest.mark.parametrize("method", REPEATABLE)
+def test_asked_once_the_answers_are_those_of_asking_twice(method: str, holder: str) -> None:
+    federation = build(settings([], method), sources(holder))
+    train_on(federation, 4)
+    plan = federation.holder.parts["validation"].plan
+    outputs, each = federation.predictions("validation", plan)
+    assert torch.equal(outputs, federation.outputs("validation", plan))
+    slow = federation.outputs_each("validation", plan)
+    assert each.keys() == slow.keys()
+    for name, item in each.items():
+        assert torch.equal(item.positions, slow[name].positions)
+        assert torch.equal(item.outputs, slow[name].outputs)
+
+
 # What can't be is refused before the start.
 
 IMPOSSIBLE: Mapping[str, tuple[dict[str, Any], str]] = {

@@ -15,7 +15,7 @@ from torch import Tensor
 from colonnade.core.errors import ConfigError, ProtocolError, Refused
 from colonnade.protect.blinding import Blinding
 from colonnade.protect.identity import Ed25519Signer, PinnedVerifier
-from colonnade.protect.ring import from_wire, into_ring, out_of_ring, ring_type, to_wire
+from colonnade.protect.ring import into_ring, ring_type, sum_of, to_wire
 from colonnade.protect.specs import Blind
 
 NAMES = ("anna", "bank", "clinic", "depot", "Ämter", "farm")
@@ -80,9 +80,46 @@ def test_a_sum_in_the_ring_is_that_of_the_clipped_and_rounded(
     rings = [into_ring(item, ring) for item in each]
     assert all(item is not None for item in rings)
     wires = [to_wire(item, torch.Size([len(values)])) for item in rings if item is not None]
-    total = out_of_ring(sum(from_wire(wire, ring) for wire in wires), ring, torch.float64)
+    total = sum_of(wires, ring, torch.float64)
+    assert total is not None
     slow = sum(torch.round(item.clamp(-64, 64).double() * 2**16) / 2**16 for item in each)
     assert torch.equal(total, slow)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    count=st.integers(1, 70),
+    num_parties=st.integers(1, 9),
+    bits=st.sampled_from([32, 64]),
+)
+def test_a_sum_goes_around_as_whole_numbers_do(
+    seed: int, count: int, num_parties: int, bits: int
+) -> None:
+    """Masked numbers are as large as they can be; with Python's own numbers nothing overflows."""
+    ring = Blind(fraction_bits=0, range=4.0, ring_bits=bits)
+    numbers = np.random.default_rng(seed)
+    kind = ring_type(ring)
+    each = [
+        numbers.integers(0, 2**bits, size=count, dtype=kind, endpoint=False)
+        for _ in range(num_parties)
+    ]
+    before = [item.copy() for item in each]
+    total = sum_of([to_wire(item, torch.Size([count])) for item in each], ring, torch.float64)
+    slow = [sum(int(item[at]) for item in each) % 2**bits for at in range(count)]
+    signed = [item - 2**bits if item >= 2 ** (bits - 1) else item for item in slow]
+    assert total is not None
+    assert total.tolist() == [float(item) for item in signed]
+    assert all(np.array_equal(one, other) for one, other in zip(each, before, strict=True))
+
+
+def test_what_can_t_be_added_has_no_sum() -> None:
+    ring = Blind()
+    whole = torch.zeros(3, 2, dtype=torch.int32)
+    assert sum_of([whole, whole], ring, torch.float32) is not None
+    for other in (whole[:2], whole.long(), whole.float(), whole.flatten()):
+        assert sum_of([whole, other], ring, torch.float32) is None
+        assert sum_of([other, whole], ring, torch.float32) is None
 
 
 def test_what_is_not_finite_is_not_encoded() -> None:

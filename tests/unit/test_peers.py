@@ -50,12 +50,19 @@ def test_halves_have_the_losses_of_colonnade(
 
 
 def test_page_shows_what_was_measured(programs: Any) -> None:
-    outcome = json.loads((ROOT / "docs" / "peers.json").read_text(encoding="utf-8"))
-    page = (ROOT / "docs" / "network.md").read_text(encoding="utf-8")
+    docs = ROOT / "docs"
+    outcome = json.loads((docs / "results" / "bench" / "peers.json").read_text(encoding="utf-8"))
+    page = (docs / "network.md").read_text(encoding="utf-8")
     assert programs("page").fill_page(page, outcome) == page
 
 
-def test_table_needs_a_place(programs: Any) -> None:
-    outcome = {"rows": [], "revision": "r", "machine": "m"}
-    with pytest.raises(ValueError, match="add the lines"):
-        programs("page").fill_page("nothing here", outcome)
+def test_a_factor_is_our_rate_over_theirs(programs: Any) -> None:
+    row = {"against": "a peer", "versions": {"peer": "1.2"}, "load": 0.25}
+    rows = [
+        {**row, "per_second": 50.0, "per_second_against": 0.1, "ratio": 500.0},
+        {**row, "per_second": 50.0, "per_second_against": 80.0, "ratio": 0.625, "load": 3.0},
+    ]
+    table = programs("page").markdown_table({"rows": rows, "revision": "abc", "machine": "one"})
+    assert "| a peer | peer 1.2 | 10000 | 20 | 500 |" in table
+    assert "| a peer | peer 1.2 | 12.5 | 20 | 0.625 |" in table
+    assert "wanted a core before each measurement: 0.2 to 3.0." in table

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import hmac
 import math
 
 import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor, nn
 
 from colonnade.core.messages import Batch
-from colonnade.models import MLPSpec
+from colonnade.models import MLPSpec, is_deterministic
 from colonnade.protect.noise import SecretNoise
 from colonnade.protect.perturbation import Perturbation, _place_of_output
 from colonnade.protect.specs import Perturb
@@ -62,6 +66,113 @@ def test_the_gradient_goes_through_the_clipping(
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
     perturbation.begin("encode", 1, BATCH)
     assert torch.equal(encoder(rows_in), noisy)
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        nn.Sequential(nn.Conv1d(2, 3, 2), nn.ReLU()),
+        nn.Sequential(nn.Conv1d(2, 3, 2), nn.Flatten()),
+        nn.Sequential(nn.Flatten(), nn.Linear(10, 4), nn.Tanh()),
+        nn.Sequential(nn.Flatten(), nn.Linear(10, 4), nn.BatchNorm1d(4)),
+        nn.Sequential(nn.Linear(5, 3), nn.ReLU()),
+        nn.Sequential(nn.Linear(5, 3), nn.Tanh(), nn.Dropout(0.0)),
+    ],
+    ids=["conv", "conv, flat", "linear", "batch norm", "linear on sequences", "dropout last"],
+)
+def test_whatever_the_last_layer_the_gradient_is_that_of_the_slow_way(encoder: nn.Module) -> None:
+    torch.manual_seed(3)
+    encoder = copy.deepcopy(encoder).double()
+    place = _place_of_output(encoder)
+    layers, at = list(encoder), list(encoder).index(place)
+    slow_one = [copy.deepcopy(layer) for layer in layers]
+    rows = torch.randn(6, 2, 5, dtype=torch.float64, requires_grad=True)
+    same = rows.detach().clone().requires_grad_()
+    encoder, perturbation = perturbed(encoder, clip=0.9, noise=1e-12)
+    perturbation.begin("encode", 1, BATCH)
+    noisy = encoder(rows)
+    expected = nn.Sequential(*slow_one[: at + 1])(same)
+    expected = nn.Sequential(*slow_one[at + 1 :])(slowly(expected, 0.9))
+    torch.testing.assert_close(noisy, expected, rtol=1e-9, atol=1e-9)
+    upstream = torch.randn_like(noisy)
+    noisy.backward(upstream)
+    expected.backward(upstream)
+    torch.testing.assert_close(rows.grad, same.grad, rtol=1e-9, atol=1e-9)
+    for layer, other in zip(layers, slow_one, strict=True):
+        for one, two in zip(layer.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, two.grad, rtol=1e-9, atol=1e-9)
+
+
+def test_only_what_is_the_layer_s_own_is_written_over() -> None:
+    """An output that is somebody else's input or view stays as it was."""
+    rows = torch.randn(6, 4)
+    before = rows.clone()
+    for encoder in (nn.Identity(), nn.Flatten(), nn.Sequential(nn.Identity())):
+        encoder, perturbation = perturbed(encoder)
+        perturbation.begin("infer", 1, BATCH)
+        assert not torch.equal(encoder(rows), rows)
+        assert torch.equal(rows, before)
+
+
+def test_a_perturbed_encoder_needs_no_seed_unless_something_else_draws() -> None:
+    quiet, _ = perturbed(MLPSpec(embedding=4, hidden=(5,)).build((3,)), inner=0.1)
+    assert is_deterministic(quiet)
+    drawing, _ = perturbed(MLPSpec(embedding=4, hidden=(5,), dropout=0.5).build((3,)))
+    assert not is_deterministic(drawing)
+    quiet.register_forward_hook(lambda layer, arguments, output: torch.rand_like(output))
+    assert not is_deterministic(quiet)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("count", [1, 2, 7, 64])
+def test_noise_is_the_formula_applied_to_the_keystream(dtype: type, count: int) -> None:
+    noise = SecretNoise(SECRET)
+    drawn = noise.gaussian((count,), 3.0, dtype, b"label")
+    key = hmac.digest(SECRET, b"colonnade noise: stream", "sha256")
+    labels = hmac.digest(SECRET, b"colonnade noise: labels", "sha256")
+    nonce = hashlib.blake2b(b"label", digest_size=16, key=labels).digest()
+    size = np.dtype(dtype).itemsize
+    num_pairs = (count + 1) // 2
+    stream = Cipher(algorithms.AES(key), modes.CTR(nonce)).encryptor()
+    content = stream.update(bytes(2 * num_pairs * size))
+    whole = [
+        int.from_bytes(content[at : at + size], "little") for at in range(0, len(content), size)
+    ]
+    unit = 2.0 ** (-8 * size)
+    slow = np.empty((2, num_pairs))
+    for pair in range(num_pairs):
+        radius = 3.0 * math.sqrt(-2.0 * math.log((whole[pair] + 0.5) * unit))
+        angle = 2.0 * math.pi * (whole[num_pairs + pair] + 0.5) * unit
+        slow[:, pair] = radius * math.cos(angle), radius * math.sin(angle)
+    tolerance = 1e-4 if dtype is np.float32 else 1e-10
+    np.testing.assert_allclose(drawn, slow.ravel()[:count], rtol=tolerance, atol=tolerance)
+
+
+def test_noise_has_the_tails_of_a_gaussian() -> None:
+    noise = SecretNoise(SECRET)
+    drawn = np.stack(
+        [noise.gaussian((8192,), 1.0, np.float32, f"tail {n}".encode()) for n in range(500)]
+    ).ravel()
+    for far in (2.0, 3.0, 4.0, 4.5):
+        expected = 2 * stats.norm.sf(far) * len(drawn)
+        # Five standard deviations of a count.
+        assert abs((np.abs(drawn) > far).sum() - expected) < 5 * math.sqrt(expected)
+    wide = drawn.astype(np.float64)
+    for power, moment in ((2, 1), (4, 3), (6, 15), (8, 105)):
+        assert (wide**power).mean() == pytest.approx(moment, rel=0.05)
+    assert abs(wide.mean()) < 5 / math.sqrt(len(wide))
+    assert 4.8 < np.abs(wide).max() < 6.5
+
+
+def test_sizes_take_turns_and_memory_is_not_shared() -> None:
+    """What was drawn stays as it is, however many draws of other sizes and the same follow."""
+    noise = SecretNoise(SECRET)
+    sizes = [*range(1, 20), 5, 1, 19]
+    drawn = [noise.gaussian((size,), 1.0, np.float32, b"one label") for size in sizes]
+    for size, item in zip(sizes, drawn, strict=True):
+        fresh = SecretNoise(SECRET).gaussian((size,), 1.0, np.float32, b"one label")
+        assert np.array_equal(item, fresh)
+    assert noise.uniform((7,), 1.0, np.float32, b"one label").shape == (7,)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

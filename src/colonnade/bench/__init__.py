@@ -15,10 +15,11 @@ from colonnade.bench.memory import bench_memory
 from colonnade.bench.protect import bench_protect
 from colonnade.bench.simulate import bench_simulate
 from colonnade.bench.step import bench_step
+from colonnade.bench.table import check_bench_page, fill_bench_page, with_goals
 from colonnade.core.errors import ConfigError
 from colonnade.run.summary import revision
 
-__all__ = ["BENCHES", "machine", "run_bench"]
+__all__ = ["BENCHES", "check_bench_page", "fill_bench_page", "machine", "run_bench"]
 
 
 def _network(fast: bool) -> list[dict[str, Any]]:
@@ -48,8 +49,8 @@ def run_bench(name: str, *, fast: bool = False) -> dict[str, Any]:
     # One thread on both sides: these matrices are small, and a second thread measures the
     # machine's other work more than ours.
     torch.set_num_threads(1)
-    rows = BENCHES[name](fast)
-    return {"name": name, "rows": rows, "machine": machine(), "revision": revision()}
+    rows = with_goals(name, BENCHES[name](fast))
+    return {"name": name, "fast": fast, "rows": rows, "machine": machine(), "revision": revision()}
 
 
 def machine() -> str:

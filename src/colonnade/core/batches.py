@@ -60,6 +60,8 @@ class BatchPlan:
             ]
         # Asynchronous parties are in different epochs at the same time.
         self._orders: OrderedDict[int, tuple[Tensor, Tensor | None]] = OrderedDict()
+        # Whoever encodes a batch and then accounts for it asks for the same one twice.
+        self._last: tuple[int, Tensor] | None = None
 
     @property
     def num_batches(self) -> int:
@@ -68,6 +70,14 @@ class BatchPlan:
 
     def positions(self, number: int) -> Tensor:
         """The positions of batch ``number`` within the part."""
+        last = self._last
+        if last is not None and last[0] == number:
+            return last[1]
+        positions = self._positions(number)
+        self._last = number, positions
+        return positions
+
+    def _positions(self, number: int) -> Tensor:
         epoch, place = divmod(number, len(self._bounds))
         if not self.shuffle:
             epoch = 0

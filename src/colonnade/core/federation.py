@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from colonnade.core.parties import Parties, Patience
 from colonnade.core.protection import Reader
 from colonnade.core.sums import Sums
 
-__all__ = ["Event", "Federation", "LoopState", "Stop"]
+__all__ = ["Event", "Federation", "LoopState", "Predictions", "Stop"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,13 @@ class Event(NamedTuple):
     loss: float
     metrics: Mapping[str, float] | None
     is_best: bool
+
+
+class Predictions(NamedTuple):
+    """Raw outputs of the federation in the part's order, and of every party by itself."""
+
+    outputs: Tensor
+    each: dict[str, Predicted]
 
 
 @dataclass
@@ -149,9 +156,7 @@ class Federation:
             await self.method.predict(self.holder, parties, Batch(part, number))
             for number in numbers
         ]
-        # The training part's batches are shuffled; its labels are not.
-        order = torch.cat([plan.positions(number) for number in numbers])
-        return torch.cat(rows)[order.argsort()]
+        return _in_order(rows, plan)
 
     def outputs_each(self, part: str, plan: BatchPlan) -> dict[str, Predicted]:
         """Raw outputs of every party with a predictor of its own, for the samples that it has."""
@@ -165,15 +170,29 @@ class Federation:
             answers = await self.method.predict_each(self.holder, parties, Batch(part, number))
             for name, outputs in answers.items():
                 found.setdefault(name, []).append(Predicted(positions, outputs))
-        return {
-            name: Predicted(*(torch.cat(item) for item in zip(*found[name], strict=True)))
-            for name in sorted(found)
-        }
+        return _joined(found)
+
+    def predictions(self, part: str, plan: BatchPlan) -> Predictions:
+        """What ``outputs`` and ``outputs_each`` give, asking once where that is enough."""
+        return self.fabric.run(self._predictions(part, plan))
+
+    async def _predictions(self, part: str, plan: BatchPlan) -> Predictions:
+        method, holder, parties = self.method, self.holder, self.aside()
+        rows: list[Tensor] = []
+        found: dict[str, list[Predicted]] = {}
+        for number in range(plan.num_batches):
+            batch = Batch(part, number)
+            each = await method.predict_each(holder, parties, batch)
+            row = method.answer_from(holder, parties, batch, each) if each else None
+            rows.append(await method.predict(holder, parties, batch) if row is None else row)
+            for name, outputs in each.items():
+                found.setdefault(name, []).append(Predicted(plan.positions(number), outputs))
+        return Predictions(_in_order(rows, plan), _joined(found))
 
     def evaluate(self, part: str) -> dict[str, float]:
         """Loss and every metric of the task on one part."""
         labels = self.holder.parts[part]
-        outputs = self.outputs(part, labels.plan)
+        outputs, each = self.predictions(part, labels.plan)
         if not torch.isfinite(outputs).all():
             raise self.fabric.run(self._diverged(part))
         task = self.holder.task
@@ -181,7 +200,6 @@ class Federation:
             "loss": task.loss(outputs, labels.targets).item(),
             **task.measure(outputs, labels.values),
         }
-        each = self.outputs_each(part, labels.plan)
         return {**measured, **measure_each(task, each, labels.values)} if each else measured
 
     async def _diverged(self, part: str) -> Diverged:
@@ -215,3 +233,16 @@ class Federation:
         self.parties.restore(state["parties"])
         self.fabric.restore(state["fabric"])
         self.fabric.meter.restore(state["meter"])
+
+
+def _in_order(rows: Sequence[Tensor], plan: BatchPlan) -> Tensor:
+    """Outputs of all batches in the part's order: its batches may be shuffled, labels are not."""
+    order = torch.cat([plan.positions(number) for number in range(plan.num_batches)])
+    return torch.cat(list(rows))[order.argsort()]
+
+
+def _joined(found: Mapping[str, Sequence[Predicted]]) -> dict[str, Predicted]:
+    return {
+        name: Predicted(*(torch.cat(item) for item in zip(*found[name], strict=True)))
+        for name in sorted(found)
+    }

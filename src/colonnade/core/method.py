@@ -91,6 +91,16 @@ class Method(ABC):
         """
         return {}
 
+    def answer_from(
+        self, holder: LabelHolder, parties: Parties, batch: Batch, each: Mapping[str, Tensor]
+    ) -> Tensor | None:
+        """What ``predict`` would give, from what ``predict_each`` gave; asks nobody again.
+
+        Every question is a release of the samples. None, unless a method says so, if ``predict``
+        has to ask for itself.
+        """
+        return None
+
     def used(
         self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder
     ) -> tuple[str, ...]:

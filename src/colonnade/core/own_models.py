@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -57,6 +58,14 @@ class OwnModels(Method):
             raise MissingBlock(f"party '{who}' did not answer; its own model was asked")
         outputs: Tensor = answers[who]
         return outputs
+
+    def answer_from(
+        self, holder: LabelHolder, parties: Parties, batch: Batch, each: Mapping[str, Tensor]
+    ) -> Tensor | None:
+        """That one party's outputs, if it answered."""
+        here = holder.observed(batch, parties.names)
+        (who,) = self.used(here, parties.names, holder)
+        return each.get(who)
 
     def used(
         self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder

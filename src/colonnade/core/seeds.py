@@ -9,14 +9,18 @@ Philox, a bit generator that is fixed by its definition (docs/decisions/0003).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-__all__ = ["derive_seed", "drawing_from", "shuffled"]
+__all__ = ["derive_seed", "drawing_from", "draws_nothing", "is_drawing_nothing", "shuffled"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MARK = "_colonnade_draws_nothing"
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
@@ -44,3 +48,14 @@ def drawing_from(seed: int) -> Iterator[None]:
         yield
     finally:
         generator.set_state(before)
+
+
+def draws_nothing(function: F) -> F:
+    """Declare that a module's hook draws nothing from torch's generator: no need to seed it."""
+    setattr(function, _MARK, True)
+    return function
+
+
+def is_drawing_nothing(function: Callable[..., Any]) -> bool:
+    """Whether ``draws_nothing`` was said of a function."""
+    return getattr(function, _MARK, False) is True

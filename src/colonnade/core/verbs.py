@@ -101,6 +101,11 @@ def _is_allowed(kind: Any) -> bool:
 
 
 def _admits(kind: Any, value: Any) -> bool:
+    # Most are of these: first, since it is quick.
+    if kind in _CHECKS:
+        if isinstance(value, bool) and kind is not bool:
+            return False
+        return isinstance(value, _CHECKS[kind])
     origin = typing.get_origin(kind)
     if origin is Mapping or origin is dict:
         _, item = typing.get_args(kind)
@@ -109,9 +114,5 @@ def _admits(kind: Any, value: Any) -> bool:
         )
     if kind is type(None):
         return value is None
-    if kind in _CHECKS:
-        if isinstance(value, bool) and kind is not bool:
-            return False
-        return isinstance(value, _CHECKS[kind])
     members = _members(kind)
     return members != (kind,) and any(_admits(member, value) for member in members)

@@ -94,8 +94,14 @@ class Easter(Method):
     async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
         """The label holder's own model's outputs; without a block, the mean of all models'."""
         names = parties.names if holder.name not in parties.names else (holder.name,)
-        outputs = await self._conclude(parties, batch, names)
-        return torch.stack(list(outputs.values())).mean(dim=0)
+        return self.answer_from(holder, parties, batch, await self._conclude(parties, batch, names))
+
+    def answer_from(
+        self, holder: LabelHolder, parties: Parties, batch: Batch, each: Mapping[str, Tensor]
+    ) -> Tensor:
+        """The label holder's own model's outputs; without a block, the mean of all models'."""
+        own = [each[holder.name]] if holder.name in each else list(each.values())
+        return torch.stack(own).mean(dim=0)
 
     async def predict_each(
         self, holder: LabelHolder, parties: Parties, batch: Batch

@@ -9,6 +9,7 @@ majority decides, ties at random. Departures:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -40,6 +41,12 @@ class Ensemble(OwnModels):
     async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
         """The majority of those who have the samples."""
         return voted(holder, batch, await self.predict_each(holder, parties, batch))
+
+    def answer_from(
+        self, holder: LabelHolder, parties: Parties, batch: Batch, each: Mapping[str, Tensor]
+    ) -> Tensor:
+        """The majority of those who answered."""
+        return voted(holder, batch, each)
 
     def used(
         self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder

@@ -370,8 +370,15 @@ class Laser(Method):
         if self.heads == "label_holder":
             observed = holder.observed(batch, parties.names)
             return holder.infer(await parties.ask("infer", batch, among=observed))
-        outputs = await self.predict_each(holder, parties, batch)
-        return torch.stack(list(outputs.values())).mean(0)
+        return self.answer_from(
+            holder, parties, batch, await self.predict_each(holder, parties, batch)
+        )
+
+    def answer_from(
+        self, holder: LabelHolder, parties: Parties, batch: Batch, each: Mapping[str, Tensor]
+    ) -> Tensor:
+        """The mean of the raw outputs of all heads that predict."""
+        return torch.stack(list(each.values())).mean(0)
 
     def findings(self, holder: LabelHolder) -> Mapping[str, Any]:
         """How many exchanges were left out because nobody answered."""

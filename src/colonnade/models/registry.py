@@ -15,6 +15,7 @@ from typing import ClassVar, Literal, TypeVar, get_args
 from torch import nn
 
 from colonnade.core.errors import ConfigError
+from colonnade.core.seeds import is_drawing_nothing
 
 __all__ = [
     "ENCODERS",
@@ -227,15 +228,16 @@ def is_deterministic(module: nn.Module) -> bool:
     """Say whether a forward pass surely draws no random numbers, in training mode as well.
 
     Only classes known by exact type count: a subclass may do anything in its forward, and so may
-    a hook. A class this package does not know answers False, which is always safe: it costs the
-    caller a seeding it might not have needed. About random numbers only, not about the order of
-    floating-point sums on a GPU.
+    a hook that is not declared to draw nothing. A class this package does not know answers False,
+    which is always safe: it costs the caller a seeding it might not have needed. About random
+    numbers only, not about the order of floating-point sums on a GPU.
     """
     return all(_draws_nothing(part) for part in module.modules())
 
 
 def _draws_nothing(part: nn.Module) -> bool:
-    if part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part):
+    hooks = (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
+    if not all(map(is_drawing_nothing, hooks)) or "forward" in vars(part):
         return False
     if type(part) in _RANDOM_UNLESS_DROPOUT_IS_ZERO:
         return bool(part.dropout == 0)

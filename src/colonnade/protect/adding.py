@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from colonnade.core.errors import NoAnswer, ProtocolError
 from colonnade.core.parties import Parties
 from colonnade.core.sums import Total
-from colonnade.protect.ring import RingArray, from_wire, out_of_ring
+from colonnade.protect.ring import sum_of
 from colonnade.protect.specs import Ring
 
 __all__ = ["RingSums"]
@@ -58,7 +57,7 @@ class RingSums:
             await parties.tell("add_up", self._serial, "\n".join(masked), among=chosen)
             limit = None if timeout is None else parties.now() + timeout
             answers = await parties.ask(verb, *arguments, among=chosen, deadline=limit)
-            if all(name in answers for name in masked):
+            if answers and all(name in answers for name in masked):
                 return self._sum(answers, verb)
             chosen = tuple(answers)
             self.num_repeated += 1
@@ -76,17 +75,10 @@ class RingSums:
         return tuple(name for name in chosen if name not in masked or name in accepted)
 
     def _sum(self, answers: dict[str, Tensor], verb: str) -> Total:
-        shapes = {item.shape for item in answers.values()}
-        kind = torch.int32 if self._ring.ring_bits == 32 else torch.int64
-        if len(shapes) != 1 or any(item.dtype != kind for item in answers.values()):
+        total = sum_of(tuple(answers.values()), self._ring, self._dtype)
+        if total is None:
             listed = ", ".join(
                 f"{name} {tuple(item.shape)} {item.dtype}" for name, item in answers.items()
             )
             raise ProtocolError(f"'{verb}': these answers have no sum in the ring: {listed}")
-        total: RingArray | None = None
-        for item in answers.values():
-            values = from_wire(item, self._ring)
-            total = values.copy() if total is None else np.add(total, values, out=total)
-        assert total is not None
-        (shape,) = shapes
-        return Total(out_of_ring(total, self._ring, self._dtype).view(shape), tuple(answers))
+        return Total(total, tuple(answers))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from colonnade.core.errors import ProtocolError, Refused
 from colonnade.protect.extra import needed
 from colonnade.protect.identity import Signer, Verifier
 from colonnade.protect.ring import RingArray, ring_type
-from colonnade.protect.specs import Blind
+from colonnade.protect.specs import Blind, Ring
 
 __all__ = ["Blinding"]
 
@@ -48,8 +48,9 @@ class Blinding:
         self._offer = b""
         self._streams: dict[str, Any] = {}
         self._last_serial = -1
-        self._zeros = b""
-        self._buffer = bytearray()
+        # The last parties that were found to be in order; and memory for a keystream.
+        self._checked: tuple[str, ...] = ()
+        self._pad: _Pad = _make_pad(0, spec)
 
     def offer(self) -> Tensor:
         """A fresh public key and nonce under own signature; earlier keys are forgotten."""
@@ -73,6 +74,7 @@ class Blinding:
             if name != self._party:
                 streams[name] = self._stream_with(name, item, session)
         self._streams = streams
+        self._checked = ()
         self._last_serial = -1
         # The private key has done its work: what it could decrypt later, nobody should.
         self._private = None
@@ -85,6 +87,12 @@ class Blinding:
                 f"after {self._last_serial}; a keystream is used once",
                 party=self._party,
             )
+        if names != self._checked:
+            self._check_names(names)
+            self._checked = names
+        self._last_serial = serial
+
+    def _check_names(self, names: tuple[str, ...]) -> None:
         if len(set(names)) != len(names) or self._party not in names:
             raise ProtocolError(f"party '{self._party}': a sum of {list(names)} is not well formed")
         if len(names) < self._spec.least:
@@ -96,27 +104,25 @@ class Blinding:
         strangers = [name for name in names if name not in self._streams and name != self._party]
         if strangers:
             raise ProtocolError(f"party '{self._party}': no key is agreed on with {strangers}")
-        self._last_serial = serial
 
     def mask(self, values: RingArray, serial: int, names: tuple[str, ...], label: bytes) -> None:
         """Add what hides the values; in place. All parties must give the same label."""
-        nonce = serial.to_bytes(4, "big") + hashlib.sha256(label).digest()[:8] + bytes(4)
-        num_bytes = values.nbytes
-        if len(self._zeros) < num_bytes:
-            self._zeros = bytes(num_bytes)
-            self._buffer = bytearray(num_bytes + 16)
-        zeros = memoryview(self._zeros)[:num_bytes]
-        pad = np.frombuffer(self._buffer, dtype=ring_type(self._spec), count=len(values))
+        nonce = (
+            serial.to_bytes(4, "big") + hashlib.blake2b(label, digest_size=8).digest() + bytes(4)
+        )
+        if len(self._pad.numbers) != len(values):
+            self._pad = _make_pad(len(values), self._spec)
+        zeros, keystream, numbers = self._pad
         for name in names:
             if name == self._party:
                 continue
             stream = self._streams[name]
             stream.reset_nonce(nonce)
-            stream.update_into(zeros, self._buffer)
+            stream.update_into(zeros, keystream)
             if self._party < name:
-                np.add(values, pad, out=values)
+                np.add(values, numbers, out=values)
             else:
-                np.subtract(values, pad, out=values)
+                np.subtract(values, numbers, out=values)
 
     def _stream_with(self, name: str, offer: bytes, session: bytes) -> Any:
         if len(offer) != _NUM_OFFER_BYTES:
@@ -134,6 +140,23 @@ class Blinding:
         ciphers = needed("cryptography.hazmat.primitives.ciphers", "blinding")
         mode = ciphers.modes.CTR(bytes(16))
         return ciphers.Cipher(ciphers.algorithms.AES(key), mode).encryptor()
+
+
+class _Pad(NamedTuple):
+    """Memory for a keystream of one length, and the same bytes as numbers of the ring."""
+
+    zeros: memoryview
+    keystream: bytearray
+    numbers: RingArray
+
+
+def _make_pad(count: int, ring: Ring) -> _Pad:
+    kind = ring_type(ring)
+    num_bytes = count * np.dtype(kind).itemsize
+    # The cipher wants room for a block more than it writes.
+    keystream = bytearray(num_bytes + 16)
+    numbers: RingArray = np.frombuffer(keystream, dtype=kind, count=count)
+    return _Pad(memoryview(bytes(num_bytes)), keystream, numbers)
 
 
 def _signed(name: str, content: bytes) -> bytes:

@@ -113,11 +113,13 @@ class PartyGuard(Guard):
 
     def leaving(self, call: Call, value: Value, made: Sequence[Encoding]) -> Value:
         """Charge, change the form, and write down what leaves."""
-        if value is None or (isinstance(value, Mapping) and not value):
+        if value is None:
             return value
-        has_tensors = isinstance(value, Tensor) or (
-            isinstance(value, Mapping) and any(isinstance(v, Tensor) for v in value.values())
-        )
+        has_tensors = isinstance(value, Tensor)
+        if not has_tensors and isinstance(value, Mapping):
+            if not value:
+                return value
+            has_tensors = any(isinstance(item, Tensor) for item in value.values())
         if self._account is not None and has_tensors:
             for encoding in made:
                 self._account.charge(encoding)
@@ -214,8 +216,8 @@ class PartyGuard(Guard):
             )
         if self._blinding is not None:
             serial, names = order
-            batches = [item for item in call.arguments if isinstance(item, Batch)]
-            label = repr((call.exchange, call.verb, batches, names, tuple(value.shape)))
+            batches = [(item.part, item.number) for item in call.arguments if type(item) is Batch]
+            label = repr((call.exchange, call.verb, batches, names, *value.shape))
             self._blinding.mask(numbers, serial, names, label.encode())
         return to_wire(numbers, value.shape)
 

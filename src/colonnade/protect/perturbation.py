@@ -11,6 +11,7 @@ after the whole encoder.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.core.messages import Batch
+from colonnade.core.seeds import draws_nothing
 from colonnade.protect.noise import Array, SecretNoise
 from colonnade.protect.specs import Perturb
 
@@ -49,6 +51,7 @@ class Perturbation:
         self._label = f"{purpose}\x1f{number}\x1f{batch.part}\x1f{batch.number}\x1f".encode()
         self._num_drawn = 0
 
+    @draws_nothing
     def _blur(self, layer: nn.Module, arguments: Any, output: Any) -> Any:
         """Uniform noise of variance inner² in an inner layer (11b)."""
         self._num_drawn += 1
@@ -60,48 +63,54 @@ class Perturbation:
         blurred = sequence + torch.from_numpy(noise)
         return (blurred, *output[1:]) if isinstance(output, tuple) else blurred
 
+    @draws_nothing
     def _release(self, layer: nn.Module, arguments: Any, output: Tensor) -> Tensor:
         """Clip each sample's output, and add the Gaussian (11a)."""
-        noisy: Tensor = _ClipAndAdd.apply(output, self)  # type: ignore[no-untyped-call]
-        return noisy
-
-    def clip_and_add(self, flat: Array) -> tuple[Array, Array, Array]:
-        """What leaves; and each sample's norm, and the factor that clipped it."""
-        kind = flat.dtype.type
-        # A zero sample has no direction: the least bit keeps it from a division by zero.
-        norm = np.sqrt(np.einsum("ij,ij->i", flat, flat) + kind(1e-30))[:, None]
-        scale = np.minimum(kind(self.spec.clip) / norm, kind(1.0))
-        noisy = flat * scale
-        deviation = self.spec.noise * self.spec.clip
+        # A linear layer's output is nobody else's, and its own gradient does not look at it: the
+        # noisy values take its place. Any other output may be shared, or be needed as it was.
+        is_own = type(layer) is nn.Linear and output.dim() == 2 and output.is_contiguous()
+        released = output if is_own else output.clone(memory_format=torch.contiguous_format)
+        values = _rows_of(released.detach())
+        clipped, scale = clip(values, self.spec.clip)
         # The noise that hides these values, and no others.
-        label = self._label + b"output" + self.noise.fingerprint(noisy.tobytes())
-        noisy += self.noise.gaussian(noisy.shape, deviation, kind, label)
-        return noisy, norm, scale
+        label = self._label + b"output" + self.noise.fingerprint(clipped)
+        deviation = self.spec.noise * self.spec.clip
+        noise = self.noise.gaussian(clipped.shape, deviation, clipped.dtype.type, label)
+        np.add(clipped, noise, out=values)
+        if released.grad_fn is not None:
+            # 1 / C² where a sample was clipped to C, 0 where it was not.
+            pull = (scale < 1.0) * clipped.dtype.type(self.spec.clip**-2)
+            kept = torch.from_numpy(clipped), torch.from_numpy(scale), torch.from_numpy(pull)
+            released.grad_fn.register_prehook(partial(_through_clipping, kept))
+        return released
 
 
-class _ClipAndAdd(torch.autograd.Function):
-    """h min(1, C / |h|) + noise, per sample; the gradient goes through the clipping."""
+def clip(values: Array, most: float) -> tuple[Array, Array]:
+    """Every row shortened to a norm of ``most`` where it is longer; and the factors."""
+    kind = values.dtype.type
+    norm = np.sqrt(np.einsum("ij,ij->i", values, values))[:, None]
+    # Shorter ones count as of full length: their factor is exactly 1, also where the norm is 0.
+    np.maximum(norm, kind(most), out=norm)
+    scale = np.divide(kind(most), norm, out=norm)
+    return values * scale, scale
 
-    @staticmethod
-    def forward(ctx: Any, output: Tensor, perturbation: Perturbation) -> Tensor:
-        flat = output.detach().flatten(1).numpy()
-        noisy, norm, scale = perturbation.clip_and_add(flat)
-        ctx.arrays = flat, norm, scale
-        return torch.from_numpy(noisy).view(output.shape)
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        flat, norm, scale = ctx.arrays
-        given = gradient.flatten(1).numpy()
-        if scale.min(initial=1.0) >= 1.0:
-            return gradient, None
-        # What points along a clipped sample does not change its direction, which alone is left.
-        along = np.einsum("ij,ij->i", given, flat)[:, None] / (norm * norm)
-        along *= scale < 1.0
-        inner = along * flat
-        np.subtract(given, inner, out=inner)
-        inner *= scale
-        return torch.from_numpy(inner).view(gradient.shape), None
+def _through_clipping(
+    kept: tuple[Tensor, Tensor, Tensor], gradients: tuple[Tensor, ...]
+) -> tuple[Tensor]:
+    """From the gradient by what was released to that by what was clipped."""
+    (gradient,) = gradients
+    clipped, scale, pull = kept
+    turned = (gradient if gradient.dim() == 2 else gradient.flatten(1)) * scale
+    # What points along a clipped sample does not change its direction, which alone is left.
+    along = (turned * clipped).sum(1, keepdim=True).mul_(pull)
+    return (turned.addcmul_(clipped, along, value=-1.0).view(gradient.shape),)
+
+
+def _rows_of(values: Tensor) -> Array:
+    """One row per sample; the same memory if it is laid out so."""
+    rows: Array = (values if values.dim() == 2 else values.flatten(1)).numpy()
+    return rows
 
 
 def _place_of_output(encoder: nn.Module) -> nn.Module:

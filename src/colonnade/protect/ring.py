@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from colonnade.protect.specs import Ring
 
-__all__ = ["RingArray", "from_wire", "into_ring", "out_of_ring", "ring_type", "to_wire"]
+__all__ = ["RingArray", "into_ring", "ring_type", "sum_of", "to_wire"]
 
 RingArray: TypeAlias = np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]]
 
@@ -22,24 +24,16 @@ def ring_type(ring: Ring) -> type[np.unsignedinteger[Any]]:
 
 def into_ring(values: Tensor, ring: Ring) -> RingArray | None:
     """Values clipped to the range and rounded to the nearest step, flat; none if not finite."""
-    plain = values.detach().flatten().numpy()
-    # Not a number anywhere makes the sum none either, and so do infinities: one pass for all.
-    with np.errstate(invalid="ignore", over="ignore"):
-        if not np.isfinite(plain.sum()) and not np.isfinite(plain).all():
+    plain = values.detach()
+    # One that is not a number makes both of them none either.
+    low, high = (item.item() for item in torch.aminmax(plain)) if plain.numel() else (0.0, 0.0)
+    if not (-ring.range <= low and high <= ring.range):
+        if not (math.isfinite(low) and math.isfinite(high)):
             return None
-    scaled = np.clip(plain, -ring.range, ring.range)
-    scaled *= plain.dtype.type(2.0**ring.fraction_bits)
-    np.rint(scaled, out=scaled)
-    whole: RingArray = scaled.astype(np.int32 if ring.ring_bits == 32 else np.int64).view(
-        ring_type(ring)
-    )
-    return whole
-
-
-def out_of_ring(total: RingArray, ring: Ring, dtype: torch.dtype) -> Tensor:
-    """A sum that was within bounds, as ordinary numbers; flat."""
-    signed = total.view(np.int32 if ring.ring_bits == 32 else np.int64)
-    return torch.from_numpy(signed.astype(np.float64) * 2.0**-ring.fraction_bits).to(dtype)
+        plain = plain.clamp(-ring.range, ring.range)
+    whole = (plain * 2.0**ring.fraction_bits).round_().to(_wire_type(ring))
+    numbers: RingArray = whole.numpy().reshape(-1).view(ring_type(ring))
+    return numbers
 
 
 def to_wire(values: RingArray, shape: torch.Size) -> Tensor:
@@ -48,6 +42,22 @@ def to_wire(values: RingArray, shape: torch.Size) -> Tensor:
     return torch.from_numpy(signed).view(shape)
 
 
-def from_wire(value: Tensor, ring: Ring) -> RingArray:
-    """Back from the wire; flat."""
-    return value.contiguous().flatten().numpy().view(ring_type(ring))
+def sum_of(wires: Sequence[Tensor], ring: Ring, dtype: torch.dtype) -> Tensor | None:
+    """The sum of what came over the wire, as ordinary numbers; none if it is not of one kind.
+
+    It must be within bounds; on the way there it may go around as often as it likes.
+    """
+    first, *others = wires
+    kind = _wire_type(ring)
+    if any(item.dtype != kind or item.shape != first.shape for item in wires):
+        return None
+    # Signed numbers go around as unsigned ones do. What came is never changed.
+    total = first + others[0] if others else first
+    for item in others[1:]:
+        total += item
+    # A power of two scales without rounding: rounded is once, into the type.
+    return total.to(dtype).mul_(2.0**-ring.fraction_bits)
+
+
+def _wire_type(ring: Ring) -> torch.dtype:
+    return torch.int32 if ring.ring_bits == 32 else torch.int64

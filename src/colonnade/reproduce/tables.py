@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from colonnade.core.errors import ConfigError
-from colonnade.files import write_atomically
+from colonnade.files import check_place, fill_place, write_atomically
 
 __all__ = ["check_page", "fill_page", "markdown_table", "plot"]
 
@@ -87,12 +86,7 @@ def _row(texts: Sequence[str]) -> str:
 
 def check_page(page: Path, name: str) -> None:
     """Raise ConfigError unless the page is there and has a place for this experiment."""
-    if not page.is_file():
-        raise ConfigError(f"{page}: no such page")
-    begin = _begin(name)
-    text = page.read_text(encoding="utf-8")
-    if begin not in text or _END not in text.split(begin, 1)[1]:
-        raise ConfigError(f"{page}: no place for it; add the lines '{begin}' and '{_END}'")
+    check_place(page, _begin(name), _END)
 
 
 def _begin(name: str) -> str:
@@ -101,10 +95,7 @@ def _begin(name: str) -> str:
 
 def fill_page(page: str, outcome: Mapping[str, Any]) -> str:
     """The page with the table between its markers for this experiment."""
-    begin = _begin(outcome["name"])
-    before, rest = page.split(begin, 1)
-    after = rest.split(_END, 1)[1]
-    return f"{before}{begin}\n{markdown_table(outcome)}\n{_END}{after}"
+    return fill_place(page, _begin(outcome["name"]), _END, markdown_table(outcome))
 
 
 def plot(outcome: Mapping[str, Any], path: Path) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from colonnade.core.by_set import SetQuality, by_set, by_size, set_sizes
 from colonnade.core.calibration import Calibration, calibration_error, fit_calibration
+from colonnade.core.each import Predicted
 from colonnade.core.federation import Federation
 from colonnade.data.association import Association
 from colonnade.run.assembly import TrainingData
@@ -64,7 +65,16 @@ def look_at_missing(federation: Federation, data: TrainingData) -> Findings:
     if not federation.method.info.tolerates_missing:
         return Findings(presence=presence, warnings=warnings)
     parts = [part for part in ("validation", "test") if part in data.labels]
-    outputs = {part: _outputs(federation, part) for part in parts}
+    # The last part is shown by set, for which every party's own answers are wanted as well.
+    shown = parts[-1] if presence is not None and parts else None
+    outputs: dict[str, Tensor] = {}
+    each: Mapping[str, Predicted] = {}
+    for part in parts:
+        plan = federation.holder.parts[part].plan
+        if part == shown:
+            outputs[part], each = federation.predictions(part, plan)
+        else:
+            outputs[part] = federation.outputs(part, plan)
     tables = {part: torch.from_numpy(data.roll.presence[part]) for part in parts}
     task = federation.holder.task
     calibration = errors = None
@@ -77,24 +87,18 @@ def look_at_missing(federation: Federation, data: TrainingData) -> Findings:
                 part: _errors(federation, calibration, outputs[part], tables[part], data, part)
                 for part in parts
             }
-    if presence is not None and parts:
-        part = parts[-1]
-        each = federation.outputs_each(part, federation.holder.parts[part].plan)
-        values, table = data.labels[part], tables[part]
-        sets = by_set(task, outputs[part], each, values, data.roll.names, table)
+    if presence is not None and shown is not None:
+        values, table, found = data.labels[shown], tables[shown], outputs[shown]
+        sets = by_set(task, found, each, values, data.roll.names, table)
         presence |= {
-            "part": part,
+            "part": shown,
             "num_sets": len(sets),
             "by_set": [_plain(item) for item in _largest(sets)],
-            "by_size": [_plain(item) for item in by_size(task, outputs[part], each, values, table)],
+            "by_size": [_plain(item) for item in by_size(task, found, each, values, table)],
         }
     return Findings(
         presence=presence, calibration=calibration, calibration_errors=errors, warnings=warnings
     )
-
-
-def _outputs(federation: Federation, part: str) -> Tensor:
-    return federation.outputs(part, federation.holder.parts[part].plan)
 
 
 def _errors(

@@ -1,0 +1,76 @@
+"""What a measurement should come to, and its table for the docs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from colonnade.files import check_place, fill_place
+
+__all__ = ["bench_table", "check_bench_page", "fill_bench_page", "with_goals"]
+
+_END = "<!-- end of bench -->"
+
+Goal = tuple[Literal["at most", "at least"], float]
+
+# By measurement and case: what the ratio is to be.
+GOALS: Mapping[str, Mapping[str, Goal]] = {
+    "step": {"K=4": ("at most", 1.6)},
+    "laser": {
+        "K=4": ("at least", 2.5),
+        "K=8": ("at least", 4.0),
+        "K=16": ("at least", 8.0),
+        "growth": ("at most", 4.0),
+    },
+    "network": {"128x64": ("at least", 0.5), "1MB": ("at least", 0.35)},
+    "protect": {
+        "blinded-K=4": ("at most", 1.25),
+        "blinded-K=16": ("at most", 1.5),
+        "perturbed-K=4": ("at most", 1.15),
+    },
+    "align": {
+        "two-parties-100k": ("at most", 1.0),
+        "four-parties-100k": ("at most", 2.2),
+        "memory-1000k-label-holder": ("at most", 1.0),
+        "memory-1000k-party": ("at most", 1.0),
+    },
+}
+
+
+def with_goals(name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, each with its goal and whether it is met, where there is one."""
+    return [_with_goal(row, GOALS.get(name, {}).get(row["case"])) for row in rows]
+
+
+def _with_goal(row: dict[str, Any], goal: Goal | None) -> dict[str, Any]:
+    if goal is None:
+        return row
+    bound, value = goal
+    met = row["ratio"] <= value if bound == "at most" else row["ratio"] >= value
+    return {**row, "goal": f"{bound} {value:g}", "met": met}
+
+
+def bench_table(outcome: Mapping[str, Any]) -> str:
+    """One row a case, with revision and machine below."""
+    lines = ["| case | ratio | goal | what over what | against |", "|---|---|---|---|---|"]
+    for row in outcome["rows"]:
+        goal = row.get("goal", "") + ("" if row.get("met", True) else ": missed")
+        ratio = f"{row['ratio']:.2f}"
+        lines.append(f"| {row['case']} | {ratio} | {goal} | {row['unit']} | {row['against']} |")
+    lines += ["", f"Revision {outcome['revision']}; {outcome['machine']}."]
+    return "\n".join(lines)
+
+
+def check_bench_page(page: Path, name: str) -> None:
+    """Raise ConfigError unless the page is there and has a place for this measurement."""
+    check_place(page, _begin(name), _END)
+
+
+def fill_bench_page(text: str, outcome: Mapping[str, Any]) -> str:
+    """A page's text with the table between its lines for this measurement."""
+    return fill_place(text, _begin(outcome["name"]), _END, bench_table(outcome))
+
+
+def _begin(name: str) -> str:
+    return f"<!-- bench: {name} -->"

@@ -1,0 +1,57 @@
+"""Tables of measurements in the docs are those of their files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from colonnade.bench import BENCHES, check_bench_page, fill_bench_page
+from colonnade.bench.table import bench_table, with_goals
+from colonnade.core.errors import ConfigError
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "benchmarks.md"
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_page_shows_the_last_measurement(name: str) -> None:
+    check_bench_page(PAGE, name)
+    text = PAGE.read_text(encoding="utf-8")
+    file = DOCS / "results" / "bench" / f"{name}.json"
+    if not file.exists():
+        shown = text.split(f"<!-- bench: {name} -->", 1)[1].split("<!-- end of bench -->", 1)[0]
+        assert not shown.strip(), f"a table of '{name}' that no file holds"
+        return
+    outcome = json.loads(file.read_text(encoding="utf-8"))
+    assert not outcome["fast"]
+    assert fill_bench_page(text, outcome) == text
+
+
+def test_a_goal_is_met_or_missed() -> None:
+    row = {"unit": "a / b", "against": "b", "runs": 3}
+    rows = with_goals(
+        "laser",
+        [
+            {"case": "K=4", "ratio": 2.5, **row},
+            {"case": "K=8", "ratio": 3.9, **row},
+            {"case": "growth", "ratio": 4.1, **row},
+            {"case": "other", "ratio": 1.0, **row},
+        ],
+    )
+    assert [item.get("met") for item in rows] == [True, False, False, None]
+    table = bench_table({"rows": rows, "revision": "abc", "machine": "one"})
+    assert "| K=4 | 2.50 | at least 2.5 | a / b | b |" in table
+    assert "| K=8 | 3.90 | at least 4: missed | a / b | b |" in table
+    assert "| growth | 4.10 | at most 4: missed | a / b | b |" in table
+    assert "| other | 1.00 |  | a / b | b |" in table
+
+
+def test_a_page_without_a_place_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    with pytest.raises(ConfigError, match="no such page"):
+        check_bench_page(page, "step")
+    page.write_text("# A page\n")
+    with pytest.raises(ConfigError, match="add the lines '<!-- bench: step -->'"):
+        check_bench_page(page, "step")
