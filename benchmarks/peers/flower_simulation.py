@@ -13,10 +13,9 @@ if __name__ == "__main__":
         client_app=party_app,
         num_supernodes=len(party_names()),
         backend_config={
-            # A core per party that computes; loopback only.
+            # A core per party that computes.
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
             "init_args": {
-                "_node_ip_address": "127.0.0.1",
                 "include_dashboard": False,
                 "object_store_memory": 200_000_000,
             },

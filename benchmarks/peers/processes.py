@@ -18,6 +18,7 @@ from colonnade.core.errors import RunError
 __all__ = ["PeerProcesses", "free_port"]
 
 _PR_SET_CHILD_SUBREAPER = 36
+_LISTENS = "0A"  # a socket's state in /proc/net/tcp
 
 
 class PeerProcesses:
@@ -82,6 +83,18 @@ class PeerProcesses:
         self._lines = self._link.makefile("rw", encoding="utf-8")
         return {str(key): str(value) for key, value in self._heard().items()}
 
+    def check_loopback(self) -> None:
+        """Raise RunError if any process of the peer listens to other machines."""
+        wide = _wide_listeners()
+        for process_id in _descendants() - self._others:
+            for place in _open_files(process_id):
+                if place in wide:
+                    name = Path(f"/proc/{process_id}/comm").read_text().strip()
+                    raise RunError(
+                        f"{name} listens on {wide[place]}, not on loopback alone; "
+                        "find its setting, or leave this peer out with --only"
+                    )
+
     def steps(self, count: int) -> list[float]:
         """So many steps; their losses."""
         self._lines.write(f"{count}\n")
@@ -141,6 +154,31 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _wide_listeners() -> dict[str, str]:
+    """Sockets of this machine that listen on more than loopback, as /proc shows open files."""
+    found = {}
+    # Addresses are in hex, four bytes at a time in the machine's order: 127.0.0.1, and in IPv6
+    # the same and ::1.
+    nearby = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            address, _, port = fields[1].partition(":")
+            if fields[3] == _LISTENS and address not in nearby:
+                found[f"socket:[{fields[9]}]"] = f"port {int(port, 16)}"
+    return found
+
+
+def _open_files(process_id: int) -> list[str]:
+    found = []
+    try:
+        for place in Path(f"/proc/{process_id}/fd").iterdir():
+            found.append(str(place.readlink()))
+    except (FileNotFoundError, PermissionError, ProcessLookupError):
+        return found  # gone, or closed to its own user
+    return found
 
 
 def _signal(process_id: int, number: int) -> None:
