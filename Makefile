@@ -30,9 +30,10 @@ lint: $(VENV)/.installed-dev
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-# Kills, cuts and noise in a row, seeded; writes what happened to docs/faults.json.
+# Kills, cuts and noise in a row, seeded; writes what happened to docs/faults.json. One cut lasts ten
+# minutes; leave it out with: make faults FLAGS=--no-long-cut
 faults: $(VENV)/.installed-dev
-	PYTHONPATH=tests $(BIN)/python tests/fault/campaign.py --out docs/faults.json
+	PYTHONPATH=tests $(BIN)/python tests/fault/campaign.py --out docs/faults.json $(FLAGS)
 
 # Against Flower and NVFlare, each in an environment of its own, which `make clean` removes.
 PEERS := build/peers

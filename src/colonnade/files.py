@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import uuid
 from collections.abc import Iterator
@@ -13,13 +14,18 @@ from colonnade.core.errors import ConfigError, StorageError
 
 __all__ = [
     "TEMPORARY",
+    "append_wholly",
     "check_place",
     "fill_place",
+    "sync",
     "write_atomically",
     "writing_atomically",
 ]
 
 TEMPORARY = ".writing"
+
+# No room: on the disk, in the owner's share of it, or within the largest file that may be.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_atomically(path: Path, content: bytes, *, owner_only: bool = False) -> None:
@@ -51,8 +57,34 @@ def writing_atomically(path: Path, *, owner_only: bool = False) -> Iterator[Bina
             with contextlib.suppress(OSError):
                 temporary.unlink()
         if isinstance(error, OSError):
-            raise StorageError(f"{path}: can't be written: {error.strerror}") from error
+            raise _unwritable(path, error) from error
         raise
+
+
+def append_wholly(handle: int, content: bytes, path: Path) -> None:
+    """Append to an open file: all of it, or nothing and a StorageError that names the path."""
+    size = os.fstat(handle).st_size
+    left = content
+    try:
+        while left:
+            # A disk that fills up takes a part first, and gives its reason for the rest.
+            left = left[os.write(handle, left) :]
+    except OSError as error:
+        os.ftruncate(handle, size)
+        raise _unwritable(path, error) from error
+
+
+def sync(handle: int, path: Path) -> None:
+    """Have an open file's content outlast a power cut."""
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> StorageError:
+    remedy = "; make room there, then go on" if error.errno in _FULL else ""
+    return StorageError(f"{path}: can't be written: {error.strerror}{remedy}")
 
 
 def _sync_directory(directory: Path) -> None:

@@ -2,11 +2,14 @@
 
 Run as a script it imports everything once and then forks a process for every job that comes as a
 line of JSON: ``party HOME`` or ``hub FEDERATION CONFIG RUN``. With ``die=N`` (``hang=N``) that
-process kills (stops) itself at the N-th moment at which something crosses its end of a link.
+process kills (stops) itself at the N-th moment at which something crosses its end of a link; with
+``full=N`` its disk is full from its N-th checkpoint on. Every process reads the wall clock through
+a file, ``NAME.clock``, by whose seconds a test moves it.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import select
@@ -25,8 +28,11 @@ import numpy as np
 import pandas as pd
 import torch
 
+from colonnade.core.config import dump
 from colonnade.core.respondent import Respondent
+from colonnade.fabrics import GrpcSpec
 from colonnade.fabrics.grpc.fabric import Session
+from colonnade.fabrics.grpc.settings import LinkSpec
 from colonnade.federate.agent import run_agent
 from colonnade.federate.federation import Federation, FederationSettings
 from colonnade.federate.home import PartySettings, make_home, write_party
@@ -34,9 +40,13 @@ from colonnade.federate.hub import train_over
 from colonnade.federate.identities import save_identity
 from colonnade.federate.logs import log_to
 from colonnade.federate.opening import open_hub
+from colonnade.files import write_atomically
+from colonnade.run.directory import RunDirectory
 from colonnade.run.engine import train
 from colonnade.run.spec import read_spec
 from colonnade.run.storage import party_directory, read_json, read_state
+from fault.clocks import read_wall_clock_through
+from fault.disks import fill, make_room
 from fault.proxy import Proxy
 from membership import make_member
 from networks import QUICK
@@ -49,7 +59,7 @@ NUM_SAMPLES = 60
 CONFIG = """
 seed = 3
 threads = 1
-method = "{method}"
+method = {method}
 
 [data]
 incomplete = "drop"
@@ -90,7 +100,11 @@ checkpoint_every = 3
 
 [patience]
 {patience}
+
+{fabric}
 """
+# Far too little for a checkpoint.
+FULL_BYTES = 400
 
 
 def free_port() -> int:
@@ -179,6 +193,7 @@ class Organisations:
         protect: str = "",
         policies: Mapping[str, str] | None = None,
         proxied: bool = False,
+        link: LinkSpec = QUICK,
     ) -> None:
         self.root = root
         self.port = free_port()
@@ -186,11 +201,13 @@ class Organisations:
         self.run = root / "run"
         self._settings = {
             "exchanges": exchanges,
-            "method": method,
+            "method": method if method.startswith("{") else f'"{method}"',
             "patience": patience,
             "combine": combine,
             "protect": protect,
         }
+        fields = "".join(f"{key} = {value}\n" for key, value in dump(link).items())
+        self._fabric = f'[fabric]\nname = "grpc"\n[fabric.link]\n{fields}'
         self._nursery = nursery
         self._processes: list[Process] = []
         root.mkdir(parents=True, exist_ok=True)
@@ -213,11 +230,14 @@ class Organisations:
                     data=root / f"{name}.csv",
                     id="id",
                     policy=root / f"{name}.policy.toml" if policies is not None else None,
+                    link=link,
                 ),
             )
             if policies is not None:
                 (root / f"{name}.policy.toml").write_text(policies[name])
-        self.config = self._write_config("network.toml", alignment="", shop="", telco="")
+        self.config = self._write_config(
+            "network.toml", alignment="", shop="", telco="", fabric=self._fabric
+        )
 
     def home(self, name: str) -> Path:
         return self.root / "homes" / name
@@ -243,21 +263,57 @@ class Organisations:
 
     # Processes
 
-    def start_party(self, name: str, *, die: int | None = None, hang: int | None = None) -> Process:
-        return self._start(f"{name}.log", "party", self.home(name), die=die, hang=hang)
+    def start_party(self, name: str, **moments: int | None) -> Process:
+        return self._start(name, "party", self.home(name), **moments)
 
-    def start_hub(self, *, die: int | None = None) -> Process:
-        return self._start("hub.log", "hub", self.federation, self.config, self.run, die=die)
+    def start_hub(self, **moments: int | None) -> Process:
+        return self._start("hub", "hub", self.federation, self.config, self.run, **moments)
 
-    def _start(
-        self, log: str, *arguments: Any, die: int | None, hang: int | None = None
-    ) -> Process:
-        words = [*map(str, arguments)]
-        words += [] if die is None else [f"die={die}"]
-        words += [] if hang is None else [f"hang={hang}"]
-        process = self._nursery.start(words, self.root / log)
+    def _start(self, name: str, *arguments: Any, **moments: int | None) -> Process:
+        words = [*map(str, arguments), f"clock={self._clock_of(name)}"]
+        words += [f"{key}={number}" for key, number in moments.items() if number is not None]
+        self.log_of(name).touch()
+        process = self._nursery.start(words, self.log_of(name))
         self._processes.append(process)
         return process
+
+    def _clock_of(self, name: str) -> Path:
+        return self.root / f"{name}.clock"
+
+    def move_clock(self, name: str, **by: float) -> None:
+        """From now on a process's wall clock is so far off."""
+        seconds = datetime.timedelta(**by).total_seconds()
+        write_atomically(self._clock_of(name), str(seconds).encode())
+
+    def log_of(self, name: str) -> Path:
+        """The log of a party, or of the hub."""
+        return self.root / f"{name}.log"
+
+    def wait_for_log(self, name: str, words: str, seconds: float, *, after: int = 0) -> int:
+        """Wait until a log says something, after so many bytes; how long the log is then."""
+        pause = threading.Event()
+        for _ in range(int(seconds * 50)):
+            log = self.log_of(name).read_text()
+            if words in log[after:]:
+                return len(log)
+            pause.wait(0.02)
+        raise AssertionError(f"'{words}' is not in the log of {name}\n{self.logs()}")
+
+    def wait_for_file(self, path: Path, before: bytes, seconds: float) -> bytes:
+        """Wait until a file is another than before; what it is then."""
+        pause = threading.Event()
+        for _ in range(int(seconds * 50)):
+            if (content := path.read_bytes()) != before:
+                return content
+            pause.wait(0.02)
+        raise AssertionError(f"{path} is as it was\n{self.logs()}")
+
+    def exchanges(self) -> list[int]:
+        """The exchanges that are recorded so far."""
+        path = self.run / "metrics.jsonl"
+        text = path.read_text() if path.exists() else ""
+        records = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+        return [record["exchange"] for record in records if record["kind"] == "exchange"]
 
     def logs(self) -> str:
         return "\n".join(
@@ -289,7 +345,9 @@ class Organisations:
                 self.home(name) / "alignment", party_directory(together, name), dirs_exist_ok=True
             )
         files = {name: f'file = "{name}.csv"\nid = "id"' for name in PARTIES}
-        config = self._write_config("local.toml", alignment='alignment = "together"', **files)
+        config = self._write_config(
+            "local.toml", alignment='alignment = "together"', fabric="", **files
+        )
         local = self.root / "local"
         summary = train(read_spec(config), directory=local).summary
         tag = read_json(local / "checkpoint.json")["tag"]
@@ -311,11 +369,11 @@ def _weights(run: Path, tag: str, places: Mapping[str, Path]) -> dict[str, torch
 
 
 class _Moments:
-    """Counts, and kills or stops this process at the chosen moment."""
+    """Counts, and kills or stops this process, or fills its disk, at the chosen moment."""
 
     def __init__(self, **at: int) -> None:
-        self._num_passed = 0
-        self._die, self._hang = at.get("die"), at.get("hang")
+        self._num_passed = self._num_kept = 0
+        self._die, self._hang, self._full = at.get("die"), at.get("hang"), at.get("full")
 
     def pass_by(self) -> None:
         self._num_passed += 1
@@ -324,12 +382,19 @@ class _Moments:
         if self._num_passed == self._hang:
             os.kill(os.getpid(), signal.SIGSTOP)
 
+    def keep(self) -> None:
+        self._num_kept += 1
+        if self._num_kept == self._full:
+            fill(FULL_BYTES)
+
     def around_execution(self) -> None:
         """A moment before and after every call that a party executes."""
         execute = Respondent.execute
 
         def counted(respondent: Respondent, call: Any) -> Any:
             self.pass_by()
+            if call.verb == "keep":
+                self.keep()
             reply = execute(respondent, call)
             self.pass_by()
             return reply
@@ -338,7 +403,11 @@ class _Moments:
 
     def around_links(self) -> None:
         """A moment before every call that the hub sends and after everything that arrives."""
-        send, pull = Session.send, Session.pull
+        send, pull, checkpoint = Session.send, Session.pull, RunDirectory.checkpoint
+
+        def counted_checkpoint(run: RunDirectory, *arguments: Any) -> None:
+            self.keep()
+            checkpoint(run, *arguments)
 
         def counted_send(session: Session, *arguments: Any) -> bool:
             self.pass_by()
@@ -351,24 +420,28 @@ class _Moments:
 
         Session.send = counted_send  # type: ignore[method-assign, assignment]
         Session.pull = counted_pull  # type: ignore[method-assign]
+        RunDirectory.checkpoint = counted_checkpoint  # type: ignore[method-assign]
 
 
 def be(role: str, *arguments: str) -> None:
     """Be a party or the hub."""
     torch.set_num_threads(1)
     places = [Path(item) for item in arguments if "=" not in item]
-    chosen = [item.split("=") for item in arguments if "=" in item]
-    moments = _Moments(**{key: int(number) for key, number in chosen})
+    chosen = dict(item.split("=", 1) for item in arguments if "=" in item)
+    read_wall_clock_through(Path(chosen.pop("clock")))
+    moments = _Moments(**{key: int(number) for key, number in chosen.items()})
     log_to()
     if role == "party":
         moments.around_execution()
-        run_agent(places[0], links=QUICK)
+        run_agent(places[0])
         return
     federation, config, run = places
     moments.around_links()
     resume = (run / "config.json").exists()
-    with open_hub(federation, links=QUICK, enrols=False) as hub:
-        train_over(hub, read_spec(config), HOLDER, run, resume=resume)
+    spec = read_spec(config)
+    assert isinstance(spec.fabric, GrpcSpec)
+    with open_hub(federation, links=spec.fabric.link, enrols=False, minding_seconds=0.5) as hub:
+        train_over(hub, spec, HOLDER, run, resume=resume)
 
 
 def _forked(words: list[str], log: str) -> int:
@@ -384,6 +457,8 @@ def _forked(words: list[str], log: str) -> int:
         be(*words)
         code = 0
     except BaseException:
+        # Whoever reads what went wrong does not read it from the full disk.
+        make_room(os.getpid())
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from colonnade.run.storage import read_json
-from e2e.organisations import Nursery, Organisations, Process
+from e2e.organisations import Organisations, Process
 from federations import assert_bitwise_equal
 
 SECONDS = 120
 KILLED = -signal.SIGKILL
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    made = Nursery()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def make(tmp_path: Path, nursery: Nursery) -> Iterator[Any]:
-    opened = []
-
-    def made(**settings: Any) -> Organisations:
-        opened.append(Organisations(tmp_path, nursery, **settings))
-        return opened[-1]
-
-    yield made
-    for item in opened:
-        item.close()
-
-
 def finish(organisations: Organisations, hub: Process) -> None:
     assert hub.wait(SECONDS) == 0, organisations.logs()
-
-
-def exchanges_of(run: Path) -> list[int]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [line["exchange"] for line in lines if line["kind"] == "exchange"]
 
 
 def test_separate_processes_give_the_bits_of_one(make: Any) -> None:
@@ -91,7 +63,22 @@ def test_whoever_is_killed_the_bits_stay_the_same(make: Any) -> None:
     local, summary = organisations.in_process()
     assert_bitwise_equal(organisations.weights(), local)
     assert read_json(organisations.run / "summary.json")["quality"] == summary["quality"]
-    assert exchanges_of(organisations.run) == list(range(1, 13))
+    assert organisations.exchanges() == list(range(1, 13))
+
+
+def test_one_batch_ahead_too_whoever_is_killed(make: Any) -> None:
+    """What was on its way when the telco died is asked for again, and nothing is used twice."""
+    organisations = make(method='{ name = "splitnn", pipelined = true }')
+    telco = organisations.start_party("telco", die=45)
+    organisations.start_party("shop")
+    hub = organisations.start_hub()
+    assert telco.wait(SECONDS) == KILLED, organisations.logs()
+    organisations.start_party("telco")
+    finish(organisations, hub)
+    local, summary = organisations.in_process()
+    assert_bitwise_equal(organisations.weights(), local)
+    assert read_json(organisations.run / "summary.json")["quality"] == summary["quality"]
+    assert organisations.exchanges() == list(range(1, 13))
 
 
 def test_a_link_that_is_cut_again_and_again_changes_nothing(make: Any) -> None:
@@ -132,7 +119,7 @@ class TestPartyThatHangs:
         assert hub.wait(1.0) is None
         telco.signal(signal.SIGCONT)
         finish(organisations, hub)
-        assert exchanges_of(organisations.run) == list(range(1, 13))
+        assert organisations.exchanges() == list(range(1, 13))
         local, _ = organisations.in_process()
         assert_bitwise_equal(organisations.weights(), local)
 

@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from colonnade.federate.peers import own_signer
 from colonnade.protect.ledger import verify_ledger
 from colonnade.run.storage import read_json
-from e2e.organisations import Nursery, Organisations
+from e2e.organisations import Organisations
 from federations import assert_bitwise_equal
 
 SECONDS = 120
 PARTIES = ("shop", "telco")
 BLIND = 'protect = [{ kind = "blind", range = 8.0 }]'
 PERTURB = 'protect = [{ kind = "perturb", clip = 1.0, noise = 0.5 }]'
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    made = Nursery()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def make(tmp_path: Path, nursery: Nursery) -> Iterator[Any]:
-    opened = []
-
-    def made(**settings: Any) -> Organisations:
-        opened.append(Organisations(tmp_path, nursery, **settings))
-        return opened[-1]
-
-    yield made
-    for item in opened:
-        item.close()
 
 
 def trained(organisations: Organisations) -> int | None:

@@ -1,4 +1,4 @@
-"""The long fault campaign: kills and cuts in a row, and a hundred thousand frames of noise.
+"""The long fault campaign: kills and cuts in a row, cuts of minutes, and 100,000 frames of noise.
 
 ``make faults`` runs it. Every fault is asserted to have fired, nothing that was reported as done
 may be lost, and a synchronous method must end with bitwise the weights of an undisturbed run.
@@ -28,16 +28,17 @@ import grpc.aio
 from authority import admit, authority, hub_identity
 from colonnade.core.errors import ProtocolError
 from colonnade.core.parties import Parties
-from colonnade.fabrics.grpc.agent import METHOD
 from colonnade.fabrics.grpc.event_loop import run_there
 from colonnade.fabrics.grpc.fabric import GrpcFabric, Session
 from colonnade.fabrics.grpc.frames import Hello, Kind, Opening, decode_frames, encode_frame
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.identity import HUB_NAME
+from colonnade.fabrics.grpc.settings import METHOD
 from colonnade.run.storage import read_json, write_json
 from colonnade.run.summary import revision
 from e2e.organisations import PARTIES, Nursery, Organisations, Process
 from fault.fuzzing import corrupted, sample_messages
+from fault.real_cuts import run_cuts
 from federations import assert_bitwise_equal
 from networks import QUICK, AgentThread
 from probes import ProbeParty
@@ -224,6 +225,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--faults", type=int, default=50)
     parser.add_argument("--frames", type=int, default=100_000)
+    parser.add_argument(
+        "--long-cut",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="a network cut of ten minutes, in real time",
+    )
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     outcome: dict[str, Any] = {
@@ -236,9 +243,12 @@ def main() -> None:
     nursery = Nursery()
     with tempfile.TemporaryDirectory() as directory:
         campaign = Campaign(
-            Path(directory), nursery, seed=arguments.seed, num_faults=arguments.faults
+            Path(directory) / "kills", nursery, seed=arguments.seed, num_faults=arguments.faults
         )
         outcome["kills_and_cuts"] = campaign.run()
+        outcome["network_cuts"] = run_cuts(
+            Path(directory) / "cuts", nursery, long_cut=arguments.long_cut
+        )
     nursery.close()
     outcome["decoder"] = fuzz_frames(arguments.frames, arguments.seed)
     outcome["hub"] = fuzz_hub(arguments.frames, arguments.seed)

@@ -19,6 +19,7 @@ from colonnade.methods import METHODS
 from colonnade.methods.asynchronous import Asynchronous
 from colonnade.methods.flex import AdaptiveFlex, Flex, SyncVFL
 from colonnade.methods.laser import Laser
+from colonnade.methods.splitnn import SplitNN
 from colonnade.methods.vafl import VAFL
 from federations import (
     ENCODERS,
@@ -51,6 +52,7 @@ SCHEDULES: Mapping[str, dict[str, Profile]] = {
     },
 }
 VARIANTS: Mapping[str, Method] = {name: method() for name, method in METHODS.items()} | {
+    "splitnn, pipelined": SplitNN(pipelined=True),
     "async, three steps": Asynchronous(local_steps=3),
     "vafl, bounded": VAFL(max_delay=4),
     "vafl, two at a time": VAFL(num_uploads=2),

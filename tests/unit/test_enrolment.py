@@ -28,6 +28,7 @@ from colonnade.core.errors import (
     RunError,
 )
 from colonnade.fabrics.grpc.identity import HUB_NAME, Identity
+from colonnade.fabrics.grpc.settings import LinkSpec
 from colonnade.federate.admission import Admission
 from colonnade.federate.calls import _decoded
 from colonnade.federate.certificates import (
@@ -425,15 +426,57 @@ def test_a_wrong_table_spends_no_invitation(
     for data, column, words in cases:
         with pytest.raises(DataError, match=words):
             join(file, data=data, id_column=column, home=tmp_path / "home")
-    with pytest.raises(ConfigError, match="--policy"):
-        join(
-            file,
-            data=table,
-            id_column="customer_id",
-            home=tmp_path / "home",
-            policy=tmp_path / "absent.toml",
-        )
     assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (None, "no such file"),
+        ("methods = [", "not readable as TOML"),
+        ('method = ["splitnn"]', "method: unknown key"),
+        ("rows = 2.0", "rows: a share above 0"),
+        ('methods = ["splitn"]', "methods: no method 'splitn'; did you mean 'splitnn'"),
+        ('columns = ["call"]', "columns: no column of the table 'call'; did you mean 'calls'"),
+        ('key = ["customer"]', "key: no column of the table 'customer'"),
+    ],
+)
+def test_a_wrong_policy_spends_no_invitation(
+    federation: Federation,
+    invitation: Invitation,
+    table: Path,
+    tmp_path: Path,
+    text: str | None,
+    complaint: str,
+) -> None:
+    policy, home = tmp_path / "policy.toml", tmp_path / "home"
+    if text is not None:
+        policy.write_text(text)
+    file = tmp_path / "telco.invitation"
+    with pytest.raises(ConfigError, match=r"--policy: .*policy\.toml") as caught:
+        join(file, data=table, id_column="customer_id", home=home, policy=policy)
+    assert complaint in str(caught.value)
+    assert not home.exists()
+    policy.write_text('methods = ["splitnn"]\ncolumns = ["calls"]\nkey = ["customer_id"]\n')
+    assert join(file, data=table, id_column="customer_id", home=home, policy=policy).is_new
+
+
+def test_how_a_link_behaves_is_set_at_home_and_stays(
+    federation: Federation, invitation: Invitation, table: Path, tmp_path: Path
+) -> None:
+    file, home = tmp_path / "telco.invitation", tmp_path / "home"
+    join(file, data=table, id_column="customer_id", home=home)
+    assert "[link]" not in (home / "party.toml").read_text()
+    assert read_party(home).link == LinkSpec()
+    with (home / "party.toml").open("a") as settings:
+        settings.write("\n[link]\nkeepalive = 5.0\nbackoff_most = 60\n")
+    assert read_party(home).link == LinkSpec(keepalive=5.0, backoff_most=60.0)
+    join(file, data=table, id_column="customer_id", home=home)
+    assert read_party(home).link == LinkSpec(keepalive=5.0, backoff_most=60.0)
+    with (home / "party.toml").open("a") as settings:
+        settings.write("backof = 1\n")
+    with pytest.raises(ConfigError, match=r"party\.toml: link\.backof: unknown key"):
+        read_party(home)
 
 
 def test_parquet_is_read_by_its_header_and_ids(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from colonnade.core.errors import StorageError
 from colonnade.protect.ledger import Ledger, read_ledger, verify_ledger
+from fault.disks import full_disk
 
 
 def written(directory: Path, count: int = 6) -> Ledger:
@@ -129,3 +130,16 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="line 1: damaged"):
         list(read_ledger(tmp_path))
     assert json.dumps(verify_ledger(tmp_path)[1])
+
+
+def test_a_full_disk_leaves_the_chain_whole(tmp_path: Path) -> None:
+    """An entry that finds no room is not there, and the one after it fits those before."""
+    ledger = written(tmp_path, 3)
+    size = (tmp_path / "ledger.jsonl").stat().st_size
+    with full_disk(size + 40), pytest.raises(StorageError, match=r"ledger\.jsonl.*make room"):
+        ledger.append({"event": "left", "exchange": 3})
+    ledger.append({"event": "left", "exchange": 4})
+    ledger.seal()
+    ledger.close()
+    assert [entry["exchange"] for entry in read_ledger(tmp_path)] == [0, 1, 2, 4]
+    assert verify_ledger(tmp_path) == (4, None)

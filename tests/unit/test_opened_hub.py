@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from colonnade.core.errors import IdentityRefused
+from colonnade.core.parties import Parties
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.agent import Agent
+from colonnade.fabrics.grpc.fabric import GrpcFabric, Session
 from colonnade.fabrics.grpc.hub import Hub
-from colonnade.fabrics.grpc.identity import Identity
+from colonnade.fabrics.grpc.identity import HUB_NAME, Identity
 from colonnade.federate.federation import Federation
 from colonnade.federate.invitations import revoke
 from colonnade.federate.opening import open_hub
 from colonnade.federate.renewal import renew
 from membership import SetClock, make_federation, make_member
 from networks import QUICK
+from probes import ProbeParty
 
 
 class Member:
     """A member's agent in a thread."""
 
-    def __init__(self, identity: Identity, hub: Hub) -> None:
+    def __init__(self, identity: Identity, hub: Hub, respondent: Respondent | None = None) -> None:
+        answering = respondent or Respondent(name=identity.name)
         self.agent = Agent(
             identity=identity,
             address=f"127.0.0.1:{hub.port}",
-            respondent_for=lambda _: Respondent(name=identity.name),
+            respondent_for=lambda _: answering,
             links=QUICK,
         )
         self.error: Exception | None = None
@@ -104,3 +112,98 @@ def test_a_link_goes_on_with_a_renewed_identity(federation: Federation, hub: Hub
     assert isinstance(Member(identity, hub).ended(), IdentityRefused)
     assert hub.status()["telco"].is_connected
     member.stop()
+
+
+class TestTheHubsOwnCertificate:
+    """It is made anew while calls are under way; nothing is lost and nothing happens twice."""
+
+    def shown_by(self, hub: Hub, identity: Identity, tmp_path: Path) -> bytes:
+        """The certificate that a member is shown when it dials."""
+        path = tmp_path / "member.pem"
+        path.write_bytes(identity.key + identity.certificate)
+        context = ssl.create_default_context(cadata=identity.authority.decode())
+        context.load_cert_chain(path)
+        with (
+            socket.create_connection(("127.0.0.1", hub.port), timeout=20) as raw,
+            context.wrap_socket(raw, server_hostname=HUB_NAME) as secured,
+        ):
+            der = secured.getpeercert(binary_form=True)
+        assert der is not None
+        return der
+
+    def test_is_renewed_with_a_stream_under_way(self, tmp_path: Path) -> None:
+        clock = SetClock()
+        clock.advance(days=-61)
+        federation = make_federation(tmp_path / "fed", clock)
+        identity = make_member(federation, "telco")
+        party = ProbeParty(name="telco")
+        with open_hub(
+            federation.directory,
+            links=QUICK,
+            address="127.0.0.1:0",
+            enrols=False,
+            minding_seconds=0.05,
+            now=clock,
+        ) as hub:
+            member = Member(identity, hub, party)
+            fabric = GrpcFabric(Session(hub, ["telco"], purpose="test"))
+            parties = Parties(fabric)
+            before = self.shown_by(hub, identity, tmp_path)
+            number = 0
+            assert fabric.run(parties.ask("total")) == {"telco": 0.0}
+            # From now on the hub's certificate is due; calls go on until it was replaced.
+            clock.advance(days=61)
+            while hub.status()["telco"].num_connects < 2 or number < 20:
+                fabric.run(parties.tell("accumulate", float(number)))
+                echoed = fabric.run(parties.ask("echo", torch.arange(50.0) + number))
+                assert torch.equal(echoed["telco"], torch.arange(50.0) + number)
+                number += 1
+                assert number < 100_000
+            assert self.shown_by(hub, identity, tmp_path) != before
+            assert party.history == [float(item) for item in range(number)]
+            assert parties.num_dropped == 0
+            assert hub.status()["telco"].num_restarts == 0
+            fabric.close()
+            member.stop()
+
+    def test_is_left_alone_by_a_clock_that_jumps_back(self, tmp_path: Path) -> None:
+        """It is good for whoever is connected; when nobody is, another one does no harm."""
+        clock = SetClock()
+        federation = make_federation(tmp_path / "fed", clock)
+        identity = make_member(federation, "telco")
+        with open_hub(
+            federation.directory,
+            links=QUICK,
+            address="127.0.0.1:0",
+            enrols=False,
+            minding_seconds=0.05,
+            now=clock,
+        ) as hub:
+            member = Member(identity, hub)
+            assert hub.wait_for(["telco"], 20) == ()
+            first = self.shown_by(hub, identity, tmp_path)
+            clock.advance(days=-1)
+            identity_file = federation.directory / "identity.pem"
+            was = identity_file.read_bytes()
+            eventually(lambda: identity_file.read_bytes() != was)
+            assert self.shown_by(hub, identity, tmp_path) == first
+            assert hub.status()["telco"].num_connects == 1
+            member.stop()
+
+            def is_replaced() -> bool:
+                # For a moment nobody listens.
+                with contextlib.suppress(OSError):
+                    return self.shown_by(hub, identity, tmp_path) != first
+                return False
+
+            eventually(is_replaced)
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Wait for what must come; the thread that minds the register brings it about."""
+    waiting = threading.Event()
+    for _ in range(2000):
+        if condition():
+            return
+        waiting.wait(0.01)
+    raise AssertionError("it did not come")

@@ -23,7 +23,7 @@ import torch
 from prometheus_client.parser import text_string_to_metric_families
 
 from colonnade.core.errors import ConfigError, DataError, IdentityRefused, RunError
-from colonnade.fabrics.grpc.agent import AgentStatus
+from colonnade.fabrics.grpc.execution import AgentStatus
 from colonnade.fabrics.grpc.identity import Identity
 from colonnade.federate.home import PartySettings, make_home, write_party
 from colonnade.federate.identities import save_identity

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from colonnade import fit
 from colonnade.core.errors import ConfigError, StorageError
-from colonnade.files import write_atomically
+from colonnade.files import append_wholly, write_atomically
 from colonnade.run.result import Result
 from colonnade.run.storage import (
     DirectoryVault,
@@ -29,6 +28,7 @@ from colonnade.run.storage import (
     write_json,
     write_state,
 )
+from fault.disks import full_disk
 from federations import assert_bitwise_equal, weights
 
 DTYPES = (
@@ -204,16 +204,28 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     """A limit on the size of files fails in the middle of a write, as a full disk does."""
     path = tmp_path / "weights"
     write_atomically(path, b"old")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    try:
-        with pytest.raises(StorageError, match="can't be written: File too large") as caught:
-            write_atomically(path, b"new" * 100)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with (
+        full_disk(100),
+        pytest.raises(StorageError, match=r"can't be written: .*; make room there") as caught,
+    ):
+        write_atomically(path, b"new" * 100)
     assert str(path) in str(caught.value)
     assert path.read_bytes() == b"old"
     assert files_in(tmp_path) == {"weights"}
+
+
+def test_a_full_disk_takes_a_line_wholly_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    with path.open("ab", buffering=0) as file:
+        append_wholly(file.fileno(), b"first\n", path)
+        with (
+            full_disk(10),
+            pytest.raises(StorageError, match=r"lines: can't be written.*make room"),
+        ):
+            append_wholly(file.fileno(), b"second line\n", path)
+        assert path.read_bytes() == b"first\n"
+        append_wholly(file.fileno(), b"third\n", path)
+    assert path.read_bytes() == b"first\nthird\n"
 
 
 def test_a_place_that_can_not_be_written_to(tmp_path: Path) -> None:

@@ -129,11 +129,14 @@ class IdentityRefused(ColonnadeError):
     """A certificate or an invitation that a federation does not accept.
 
     ``reason`` names why in a word or two; the message is safe to tell whoever is refused.
+    ``may_pass`` is True where the same certificate may be accepted later, when a clock is set
+    right, say: then it is worth while to come again.
     """
 
-    def __init__(self, message: str, *, reason: str = "refused") -> None:
+    def __init__(self, message: str, *, reason: str = "refused", may_pass: bool = False) -> None:
         super().__init__(message)
         self.reason = reason
+        self.may_pass = may_pass
 
 
 class StorageError(ColonnadeError):

@@ -11,7 +11,7 @@ from colonnade.core.parties import Parties, each
 from colonnade.core.party import Party
 from colonnade.core.verbs import verb
 
-__all__ = ["SplitParty", "split_step"]
+__all__ = ["SplitParty", "pipelined_step", "request_embeddings", "split_step"]
 
 
 class SplitParty(Party):
@@ -32,4 +32,30 @@ class SplitParty(Party):
 async def split_step(holder: LabelHolder, parties: Parties, batch: Batch) -> None:
     """One step of the joint network, as if it were in one place."""
     gradients = await fused_gradients(holder, parties, "embed", batch)
+    await parties.tell("descend", batch, each(gradients), among=gradients)
+
+
+def request_embeddings(parties: Parties, batch: Batch) -> None:
+    """Ask everybody for an embedding, and wait for nothing."""
+    for name in parties.names:
+        parties.start(name, "embed", batch)
+
+
+async def pipelined_step(holder: LabelHolder, parties: Parties, batch: Batch) -> None:
+    """The same with embeddings that are one step stale: two batches are on their way at a time.
+
+    The embeddings of the batch were asked for one step ago; those of the next one are asked for
+    here, before the gradient that would change them.
+    """
+    request_embeddings(parties, Batch(batch.part, batch.number + 1))
+    early: dict[str, Tensor] = {}
+    come: dict[str, Tensor] = holder.memory.get("early", {})
+    while len(come) < len(parties.names):
+        arrival = await parties.arrival()
+        if arrival is None:
+            raise parties.nobody_answered()
+        # A party answers in order: its second answer is for the next batch.
+        (early if arrival.party in come else come)[arrival.party] = arrival.value
+    holder.memory["early"] = early
+    gradients = holder.learn({name: come[name] for name in parties.names}, batch)
     await parties.tell("descend", batch, each(gradients), among=gradients)

@@ -45,12 +45,15 @@ class PartyOffice:
 
 
 def run_agent(home: Path, *, links: LinkSpec | None = None) -> None:
-    """Run the agent of a party's directory in the foreground, until it is told to stop."""
+    """Run the agent of a party's directory in the foreground, until it is told to stop.
+
+    ``links`` takes the place of what party.toml says about its link.
+    """
     office = PartyOffice(home)
     agent = Agent(
         identity=own_identity(home),
         address=office.settings.hub,
         respondent_for=office.respondent_for,
-        links=links,
+        links=links or office.settings.link,
     )
     serve_agent(agent, home, reload=office.reload)

@@ -220,10 +220,11 @@ def check_time(certificate: x509.Certificate, moment: datetime.datetime, where: 
     """Refuse a certificate outside its time."""
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if moment < begins:
-        raise _refused(
-            Reason.NOT_YET_VALID,
+        raise IdentityRefused(
             f"{where}: not valid before {begins:%Y-%m-%d %H:%M} UTC, and the clock here says "
             f"{moment:%Y-%m-%d %H:%M}; set the clock right",
+            reason=Reason.NOT_YET_VALID,
+            may_pass=True,
         )
     if moment > ends:
         raise _refused(

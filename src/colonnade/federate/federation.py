@@ -215,7 +215,7 @@ def read_toml(path: Path) -> Mapping[str, Any]:
         raise StorageError(f"{path}: can't be read: {error.strerror}") from error
 
 
-def written_toml(content: Mapping[str, str | int]) -> str:
+def written_toml(content: Mapping[str, str | int | float]) -> str:
     """Plain keys as TOML."""
     lines = []
     for key, value in content.items():

@@ -3,7 +3,7 @@
 ================  =======================================================================
 file              what it is
 ================  =======================================================================
-party.toml        name, hub, data file and id column, policy, where health is told
+party.toml        name, hub, data file and id column, policy, where health is told, link
 identity.pem      own key, own certificate, the authority's certificate; owner only
 ================  =======================================================================
 
@@ -12,12 +12,13 @@ The directory is its owner's alone. Relative paths in party.toml begin at it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from colonnade.core.config import parse
+from colonnade.core.config import dump, parse
 from colonnade.core.errors import ConfigError, StorageError
 from colonnade.fabrics.grpc.identity import Identity
+from colonnade.fabrics.grpc.settings import LinkSpec
 from colonnade.federate.certificates import Now, Role, check_name, now
 from colonnade.federate.federation import read_toml, split_address, written_toml
 from colonnade.federate.identities import check_identity, load_identity
@@ -33,7 +34,7 @@ class PartySettings:
     """Content of party.toml.
 
     ``invitation`` is the hash of the invitation that the identity came by. Port 0 in ``health``
-    takes any free port.
+    takes any free port. ``link`` is how the party's end of the link behaves.
     """
 
     name: str
@@ -44,6 +45,7 @@ class PartySettings:
     policy: Path | None = None
     health: str = "127.0.0.1:0"
     invitation: str | None = None
+    link: LinkSpec = field(default_factory=LinkSpec)
 
     def __post_init__(self) -> None:
         check_name(self.name, "name")
@@ -68,8 +70,12 @@ def make_home(home: Path) -> None:
 def write_party(home: Path, settings: PartySettings) -> None:
     """Write party.toml."""
     given = {key: value for key, value in vars(settings).items() if value is not None}
-    plain = {key: str(value) for key, value in given.items()}
-    write_atomically(home / PARTY, written_toml(plain).encode(), owner_only=True)
+    link, usual = dump(given.pop("link")), dump(LinkSpec())
+    text = written_toml({key: str(value) for key, value in given.items()})
+    chosen = {key: value for key, value in link.items() if value != usual[key]}
+    if chosen:
+        text += "\n[link]\n" + written_toml(chosen)
+    write_atomically(home / PARTY, text.encode(), owner_only=True)
 
 
 def read_party(home: Path) -> PartySettings:

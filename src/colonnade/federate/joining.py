@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
+from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, DataError, IdentityRefused, RunError
 from colonnade.data.blocks import as_ids
 from colonnade.data.id_columns import read_header, read_id_columns
@@ -23,8 +24,10 @@ from colonnade.federate.home import (
 )
 from colonnade.federate.identities import IDENTITY, is_renewal_due, save_identity
 from colonnade.federate.invitations import hashed, read_invitation
+from colonnade.federate.policy import read_policy
 from colonnade.federate.renewal import renew
 from colonnade.files import write_atomically
+from colonnade.methods import METHODS
 
 __all__ = ["DataSummary", "Joined", "check_data", "join", "renew_if_due"]
 
@@ -83,8 +86,8 @@ def join(
     """
     invitation = read_invitation(invitation_file)
     summary = check_data(data, id_column)
-    if policy is not None and not policy.is_file():
-        raise ConfigError(f"--policy: {policy}: no such file")
+    if policy is not None:
+        _check_policy(policy, (id_column, *summary.columns))
     home = home or Path(invitation.party)
     settings = PartySettings(
         name=invitation.party,
@@ -96,6 +99,9 @@ def join(
         health=health or PartySettings.health,
         invitation=hashed(invitation.token),
     )
+    if (home / PARTY).is_file():
+        # What was set there by hand stays.
+        settings = replace(settings, link=read_party(home).link)
     if _is_joined(home, settings):
         own_identity(home, now=now)
         write_party(home, settings)
@@ -123,6 +129,25 @@ def join(
     write_party(home, settings)
     pending.unlink()
     return Joined(home=home, settings=settings, data=summary, is_new=True)
+
+
+def _check_policy(path: Path, header: tuple[str, ...]) -> None:
+    """Refuse a policy that can't be read, or that names what neither table nor library has."""
+    try:
+        policy = read_policy(path)
+    except ConfigError as error:
+        raise ConfigError(f"--policy: {error}") from error
+    named = {
+        "columns": (policy.columns or (), header, "column of the table"),
+        "key": (policy.key or (), header, "column of the table"),
+        "methods": (policy.methods or (), tuple(METHODS), "method"),
+    }
+    for key, (names, known, what) in named.items():
+        for name in names:
+            if name not in known:
+                raise ConfigError(
+                    f"--policy: {path}: {key}: no {what} '{name}'{nearest(name, known)}"
+                )
 
 
 def _is_joined(home: Path, settings: PartySettings) -> bool:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from colonnade.core.errors import StorageError
-from colonnade.files import write_atomically
+from colonnade.files import append_wholly, sync, write_atomically
 
 __all__ = ["Ledger", "LedgerFault", "read_ledger", "verify_ledger"]
 
@@ -63,13 +63,15 @@ class Ledger:
             ensure_ascii=False,
             separators=(",", ":"),
         ).encode()
-        self._head = _hash(self._head, body)
-        os.write(self._file, body[:-1] + f',"hash":"{self._head}"}}\n'.encode())
+        head = _hash(self._head, body)
+        # If it can't be written, nothing leaves the party either.
+        append_wholly(self._file, body[:-1] + f',"hash":"{head}"}}\n'.encode(), self._path)
+        self._head = head
         self._count += 1
 
     def seal(self) -> dict[str, Any]:
         """Have everything on the disk, and note apart how many entries there are."""
-        os.fsync(self._file)
+        sync(self._file, self._path)
         sealed = {"entries": self._count, "head": self._head}
         write_atomically(self._seal, (json.dumps(sealed) + "\n").encode())
         return sealed

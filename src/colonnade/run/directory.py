@@ -34,7 +34,7 @@ from colonnade.core.party import Party
 from colonnade.core.task import Task
 from colonnade.data.prepare import Preparation
 from colonnade.fabrics.local import LocalFabric
-from colonnade.files import TEMPORARY
+from colonnade.files import TEMPORARY, append_wholly, sync
 from colonnade.protect.ledger import Ledger
 from colonnade.run.assembly import Blueprint
 from colonnade.run.spec import parse_spec, plain_spec
@@ -269,7 +269,7 @@ class RunDirectory:
         for left_over in root.rglob(f".*{TEMPORARY}"):
             left_over.unlink(missing_ok=True)
         self._ledgers: list[Ledger] = []
-        self._metrics = (root / "metrics.jsonl").open("ab")
+        self._metrics = (root / "metrics.jsonl").open("ab", buffering=0)
         self._log_handler = logging.FileHandler(root / "run.log")
         self._log_handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         self._logger = logging.getLogger("colonnade.run")
@@ -302,8 +302,8 @@ class RunDirectory:
 
     def record(self, line: Mapping[str, Any]) -> None:
         """Append one line to metrics.jsonl, at once."""
-        self._metrics.write((json.dumps(finite(line)) + "\n").encode())
-        self._metrics.flush()
+        content = (json.dumps(finite(line)) + "\n").encode()
+        append_wholly(self._metrics.fileno(), content, self.root / "metrics.jsonl")
 
     def checkpoint(self, federation: Federation, loop: LoopState) -> None:
         """Keep everybody's state; it counts from the moment checkpoint.json names it.
@@ -314,7 +314,7 @@ class RunDirectory:
         federation.fabric.run(federation.fabric.keep(tag))
         federation.holder.refuse_non_finite()
         self._holder.keep(tag, {"federation": federation.state(), "loop": asdict(loop)})
-        os.fsync(self._metrics.fileno())
+        sync(self._metrics.fileno(), self.root / "metrics.jsonl")
         size = os.fstat(self._metrics.fileno()).st_size
         self._name(tag, tag, size, ledger_heads(federation))
         federation.fabric.run(federation.fabric.retain(tag, best))

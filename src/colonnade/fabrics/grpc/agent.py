@@ -11,21 +11,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import queue
 import random
 import secrets
 import time
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import grpc
 import grpc.aio
 
 from colonnade.core.errors import ColonnadeError, IdentityRefused, ProtocolError
-from colonnade.core.messages import Call, Failure, Value, num_payload_bytes
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.event_loop import event_loop
+from colonnade.fabrics.grpc.execution import (
+    AgentStatus,
+    Execution,
+    PartySession,
+    where_it_happened,
+)
 from colonnade.fabrics.grpc.frames import (
     CallBody,
     Frame,
@@ -33,20 +35,15 @@ from colonnade.fabrics.grpc.frames import (
     Kind,
     Notice,
     Opening,
-    ReplyBody,
     decode_frames,
     encode_frame,
 )
 from colonnade.fabrics.grpc.identity import HUB_NAME, Identity
 from colonnade.fabrics.grpc.lines import Line
-from colonnade.fabrics.grpc.outbox import Outbox
-from colonnade.fabrics.grpc.settings import LinkSpec
+from colonnade.fabrics.grpc.settings import METHOD, SWEEP_SECONDS, LinkSpec
 
-__all__ = ["METHOD", "Agent", "AgentStatus"]
+__all__ = ["Agent"]
 
-METHOD = "/colonnade.Link/Connect"
-# How often frames that wait for company, and acknowledgements, are sent on their own.
-SWEEP_SECONDS = 0.02
 # How long an agent that ends tries to hand over its last replies.
 LEAVE_SECONDS = 5.0
 # How long a stream that ends is listened to for why.
@@ -54,55 +51,10 @@ _LAST_WORDS_SECONDS = 1.0
 
 _LOG = logging.getLogger("colonnade.agent")
 
+# How gRPC says that a ping was not answered.
+_MUTE = "ping timeout"
 # Refusals that dialling again can't mend.
 _FINAL = ("IdentityRefused",)
-
-
-@dataclass
-class AgentStatus:
-    """What an agent has been doing, for health and metrics."""
-
-    is_connected: bool = False
-    num_connects: int = 0
-    num_cuts: int = 0
-    num_calls: int = 0
-    num_failures: int = 0
-    seconds_computing: float = 0.0
-    payload_bytes_up: int = 0
-    wire_bytes_up: int = 0
-    wire_bytes_down: int = 0
-    last_error: str = ""
-
-
-class _Session:
-    """What was received, taken up and answered since the hub opened it."""
-
-    def __init__(self, opening: Opening, outbox_bytes: int) -> None:
-        self.id = opening.session
-        self.purpose = opening.purpose
-        self.replies = Outbox(outbox_bytes)
-        # Numbers of calls: received and acknowledged to the hub by the event loop's thread, taken
-        # up by the thread that executes.
-        self.received = 0
-        self.acknowledged = 0
-        self.taken = 0
-        # For the thread that executes.
-        self.respondent: Respondent | None = None
-        self.failure: Failure | None = None
-        self.seconds = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Do:
-    """A call, or without a body: answer that everything before it is done."""
-
-    session: _Session
-    id: int
-    body: CallBody | None
-
-
-class _Stop:
-    """Execute nothing more."""
 
 
 class Agent:
@@ -123,13 +75,17 @@ class Agent:
         self.status = AgentStatus()
         self._identity = identity
         self._address = address
-        self._respondent_for = respondent_for
         self._spec = links or LinkSpec()
         self._incarnation = secrets.randbits(63) | 1
-        self._work: queue.SimpleQueue[_Session | _Do | _Stop] = queue.SimpleQueue()
-        self._is_ending = False
+        self._execution = Execution(
+            party=identity.name,
+            respondent_for=respondent_for,
+            message_bytes=self._spec.message_bytes,
+            status=self.status,
+            has_replied=self._wake,
+        )
         # Owned by the event loop's thread.
-        self._session = _Session(Opening(0, ""), self._spec.outbox_bytes)
+        self._session = PartySession(Opening(0, ""), self._spec.outbox_bytes)
         self._attempt: asyncio.Task[None] | None = None
         self._control: list[bytes] = []
         self._is_last_message = False
@@ -142,7 +98,7 @@ class Agent:
         """Answer calls until told to stop; every call in this thread, in order."""
         dialling = asyncio.run_coroutine_threadsafe(self._stay_connected(), event_loop())
         try:
-            self._answer()
+            self._execution.run()
             # The call that was under way counts only if the hub has its reply.
             self._session.replies.drain(LEAVE_SECONDS)
         finally:
@@ -152,10 +108,12 @@ class Agent:
         if self._error is not None:
             raise self._error
 
+    def _wake(self) -> None:
+        event_loop().call_soon_threadsafe(self._has_news.set)
+
     def stop(self) -> None:
         """End ``serve`` after the call that is under way; from any thread or signal handler."""
-        self._is_ending = True
-        self._work.put(_Stop())
+        self._execution.end(hurries=True)
 
     def reconnect(self) -> None:
         """Cut the stream and dial again, e.g. with a renewed identity."""
@@ -168,80 +126,6 @@ class Agent:
                 f"'{identity.name}' can't replace the identity of '{self._identity.name}'"
             )
         self._identity = identity
-
-    # The thread that executes
-
-    def _answer(self) -> None:
-        current = None
-        while not isinstance(item := self._work.get(), _Stop):
-            if isinstance(item, _Session):
-                current = item
-                self._open(current)
-            elif item.session is current:
-                current.taken = item.id
-                self._do(item)
-
-    def _open(self, session: _Session) -> None:
-        try:
-            session.respondent = self._respondent_for(session.purpose)
-        except ColonnadeError as error:
-            session.failure = Failure(type(error).__name__, str(error))
-        except Exception as error:
-            _LOG.warning("opening a session failed: %s\n%s", type(error).__name__, _where(error))
-            session.failure = Failure(type(error).__name__, "when a session began; see its log")
-
-    def _do(self, item: _Do) -> None:
-        session = item.session
-        began = time.perf_counter()
-        value, failure = self._executed(item, session)
-        took = time.perf_counter() - began
-        self.status.seconds_computing += took
-        session.seconds += took
-        if item.body is None or item.body.wants_reply or failure is not None:
-            self._reply(item, ReplyBody(value, failure, session.seconds))
-            session.seconds = 0.0
-
-    def _executed(self, item: _Do, session: _Session) -> tuple[Value, Failure | None]:
-        body = item.body
-        if body is None:
-            return None, None
-        if session.respondent is None:
-            return None, session.failure
-        self.status.num_calls += 1
-        reply = session.respondent.execute(
-            Call(
-                item.id,
-                self._identity.name,
-                body.verb,
-                body.arguments,
-                body.exchange,
-                body.wants_reply,
-            )
-        )
-        if reply.failure is not None:
-            self.status.num_failures += 1
-            where = _where(reply.failure.cause)
-            _LOG.warning("verb %r failed: %s\n%s", body.verb, reply.failure.kind, where)
-        return reply.value, reply.failure
-
-    def _reply(self, item: _Do, body: ReplyBody) -> None:
-        try:
-            frame = encode_frame(Kind.REPLY, body, id=item.id)
-            if len(frame) > self._spec.message_bytes:
-                raise ProtocolError(
-                    f"a reply of {len(frame)} bytes; at most {self._spec.message_bytes} "
-                    "(message_bytes) may cross a link"
-                )
-        except ProtocolError as error:
-            failure = Failure(type(error).__name__, str(error))
-            frame = encode_frame(Kind.REPLY, ReplyBody(None, failure, body.seconds), id=item.id)
-        self.status.payload_bytes_up += num_payload_bytes(body.value)
-        replies = item.session.replies
-        while not replies.put(item.id, frame, timeout=LEAVE_SECONDS):
-            # No room: the hub takes nothing. That is waited for, but not by an agent that ends.
-            if replies.is_closed or self._is_ending:
-                return
-        event_loop().call_soon_threadsafe(self._has_news.set)
 
     # The event loop's thread
 
@@ -275,7 +159,7 @@ class Agent:
                 wait = min(max(2 * wait, self._spec.backoff), self._spec.backoff_most)
         finally:
             sweeping.cancel()
-            self._work.put(_Stop())
+            self._execution.end()
             self._session.replies.close()
 
     def _said_at_the_end(self, attempt: asyncio.Task[None]) -> ColonnadeError | None:
@@ -287,12 +171,16 @@ class Agent:
             self._note(f"{error.kind}: {error}")
             return IdentityRefused(str(error)) if error.kind in _FINAL else None
         if isinstance(error, grpc.aio.AioRpcError):
-            self._note(f"{error.code().name}: {error.details()}")
-        elif isinstance(error, ProtocolError | TimeoutError | EOFError | asyncio.InvalidStateError):
+            details = str(error.details())
+            is_slow = " (or slow: raise link.ping_timeout, here and there)"
+            self._note(f"{error.code().name}: {details}{is_slow if _MUTE in details else ''}")
+        elif isinstance(error, TimeoutError):
+            self._note(f"no answer within {self._spec.hello_timeout:g} s (link.hello_timeout)")
+        elif isinstance(error, ProtocolError | EOFError | asyncio.InvalidStateError):
             self._note(f"{type(error).__name__}: {error}")
         else:
             # Nothing that happens on a link ends the process.
-            self._note(f"{type(error).__name__}\n{_where(error)}")
+            self._note(f"{type(error).__name__}\n{where_it_happened(error)}")
         return None
 
     def _note(self, what: str) -> None:
@@ -318,6 +206,9 @@ class Agent:
             line = Line(call)
             try:
                 async with asyncio.timeout(self._spec.hello_timeout):
+                    # A call that is given up before there is a connection leaves an operation
+                    # behind that never ends; this wait is Python's alone and can be given up.
+                    await call.wait_for_connection()
                     await self._greet(line)
                 await self._converse(line)
             finally:
@@ -410,7 +301,7 @@ class Agent:
             session.received = frame.id
             self._has_progressed = True
             call = body if isinstance(body, CallBody) else None
-            self._work.put(_Do(session, frame.id, call))
+            self._execution.add(session, frame.id, call)
         elif kind is Kind.ACKNOWLEDGE:
             session.replies.acknowledge(frame.seen)
         elif kind is Kind.OPEN and isinstance(body, Opening) and body.session:
@@ -425,14 +316,14 @@ class Agent:
     def _begin(self, opening: Opening) -> None:
         # A thread that waits for room for a reply of the old session waits no longer.
         self._session.replies.close()
-        self._session = _Session(opening, self._spec.outbox_bytes)
+        self._session = PartySession(opening, self._spec.outbox_bytes)
         self._has_progressed = True
         # What follows belongs to the new session.
         self._control.append(encode_frame(Kind.OPEN, opening))
         self._has_news.set()
         if opening.session:
             _LOG.info("a session begins: %s", opening.purpose)
-            self._work.put(self._session)
+            self._execution.begin(self._session)
 
     def _mind_refusal(self, frame: Frame) -> None:
         if frame.kind is Kind.REFUSE and isinstance(frame.body, Notice):
@@ -471,8 +362,3 @@ class _Refused(Exception):
     def __init__(self, notice: Notice) -> None:
         super().__init__(notice.message)
         self.kind = notice.kind
-
-
-def _where(error: BaseException | None) -> str:
-    """Where it happened, not what was said: another library's message may quote data."""
-    return "" if error is None else "".join(traceback.format_tb(error.__traceback__))

@@ -13,7 +13,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -27,7 +27,6 @@ from colonnade.core.errors import (
     RunError,
 )
 from colonnade.core.fabric import Clock
-from colonnade.fabrics.grpc.agent import METHOD, SWEEP_SECONDS
 from colonnade.fabrics.grpc.event_loop import event_loop, run_there
 from colonnade.fabrics.grpc.frames import (
     Hello,
@@ -40,63 +39,15 @@ from colonnade.fabrics.grpc.frames import (
 from colonnade.fabrics.grpc.identity import Identity
 from colonnade.fabrics.grpc.lines import Line
 from colonnade.fabrics.grpc.posts import Arrivals, Post
-from colonnade.fabrics.grpc.settings import LinkSpec
+from colonnade.fabrics.grpc.settings import METHOD, SWEEP_SECONDS, LinkSpec
+from colonnade.fabrics.grpc.streams import Link, LinkStatus, Stream
 
-__all__ = ["Admit", "Hub", "LinkStatus"]
+__all__ = ["Admit", "Hub"]
 
 # A peer's certificate (PEM) to the name that it stands for; or IdentityRefused.
 Admit = Callable[[bytes], str]
 
 _LOG = logging.getLogger("colonnade.hub")
-
-# So long a stream that ends waits for its last frame to be written.
-_ENDING_SECONDS = 2.0
-
-
-@dataclass
-class LinkStatus:
-    """What a party's link has been doing, for health and metrics."""
-
-    is_connected: bool = False
-    num_connects: int = 0
-    num_restarts: int = 0
-    num_refused: int = 0
-    wire_bytes_up: int = 0
-    wire_bytes_down: int = 0
-    last_error: str = ""
-
-
-class _Stream:
-    """One connection of a party."""
-
-    def __init__(self, line: Line, hello: Hello) -> None:
-        self.line = line
-        self.incarnation = hello.incarnation
-        # The session that the party's frames belong to, as it said last.
-        self.session = hello.session
-        self.has_news = asyncio.Event()
-        self.control: list[bytes] = []
-        self.is_ending = False
-        self.writing: asyncio.Task[None] | None = None
-
-    async def end(self, *last: bytes) -> None:
-        """Have the rest written; a write under way is not cancelled, or gRPC loses its count."""
-        self.control += last
-        self.is_ending = True
-        self.has_news.set()
-        if self.writing is not None:
-            await asyncio.wait([self.writing], timeout=_ENDING_SECONDS)
-            self.writing.cancel()
-
-
-class _Link:
-    """A party as the hub knows it, over all its connections."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.status = LinkStatus()
-        self.stream: _Stream | None = None
-        self.post: Post | None = None
 
 
 class Hub:
@@ -120,7 +71,7 @@ class Hub:
         self._handlers = tuple(handlers)
         self._identity = identity
         self._admit = admit
-        self._known: dict[str, _Link] = {}
+        self._known: dict[str, Link] = {}
         self._changed = threading.Condition()
         self.port = run_there(self._start(address))
 
@@ -234,20 +185,20 @@ class Hub:
 
     async def _open(self, posts: Mapping[str, Post]) -> None:
         for name, post in posts.items():
-            link = self._known.setdefault(name, _Link(name))
+            link = self._known.setdefault(name, Link(name))
             self._let_go(link)
             link.post = post
             if link.stream is not None:
                 self._begin(link.stream, post)
 
-    def _begin(self, stream: _Stream, post: Post) -> None:
+    def _begin(self, stream: Stream, post: Post) -> None:
         post.incarnation = stream.incarnation
         post.outbox.rewind(0)
         opening = Opening(post.session, post.purpose)
         stream.control.append(encode_frame(Kind.OPEN, opening))
         stream.has_news.set()
 
-    def _let_go(self, link: _Link) -> None:
+    def _let_go(self, link: Link) -> None:
         if link.post is not None:
             link.post.outbox.close()
             link.post = None
@@ -287,23 +238,25 @@ class Hub:
             return
         stream = link.stream
         # From now on nothing of it is heard; it hangs up when it has heard why.
-        self._detach(link)
+        link.detach()
         await stream.end(encode_frame(Kind.REFUSE, Notice("IdentityRefused", reason)))
 
     async def _connected(self, _: Any, context: Any) -> None:
         """One stream of one party, from its hello to its end."""
-        link: _Link | None = None
-        stream: _Stream | None = None
+        link: Link | None = None
+        stream: Stream | None = None
         line = Line(context)
         try:
             name = self._admitted(context)
             async with asyncio.timeout(self.links.hello_timeout):
                 hello, received = await self._hello(line, name)
-            link = self._known.setdefault(name, _Link(name))
-            stream = _Stream(line, hello)
+            link = self._known.setdefault(name, Link(name))
+            stream = Stream(line, hello)
             await line.write(self._attach(link, stream, hello, received))
-            stream.writing = asyncio.ensure_future(self._write(link, stream))
-            await self._read(link, stream)
+            stream.writing = asyncio.ensure_future(
+                link.write(stream, self.links.message_bytes // 2)
+            )
+            await link.read(stream)
         except ColonnadeError as error:
             await self._refuse(line, link, stream, error)
         except (TimeoutError, EOFError) as error:
@@ -311,7 +264,7 @@ class Hub:
         finally:
             if stream is not None:
                 if link is not None and link.stream is stream:
-                    self._detach(link)
+                    link.detach()
                 await stream.end()
 
     def _admitted(self, context: Any) -> str:
@@ -334,7 +287,7 @@ class Hub:
             )
         return hello, frame.seen
 
-    def _attach(self, link: _Link, stream: _Stream, hello: Hello, received: int) -> bytes:
+    def _attach(self, link: Link, stream: Stream, hello: Hello, received: int) -> bytes:
         """Make it the party's stream; gives the welcome."""
         if link.stream is not None:
             if link.stream.incarnation != stream.incarnation:
@@ -368,62 +321,19 @@ class Hub:
             self._changed.notify_all()
         return encode_frame(Kind.WELCOME, welcome, seen=seen)
 
-    def _detach(self, link: _Link) -> None:
-        link.stream = None
-        link.status.is_connected = False
-        _LOG.info("party '%s' is disconnected", link.name)
-
     async def _refuse(
-        self, line: Line, link: _Link | None, stream: _Stream | None, error: ColonnadeError
+        self, line: Line, link: Link | None, stream: Stream | None, error: ColonnadeError
     ) -> None:
         kind = type(error).__name__
         _LOG.warning("%s refused: %s: %s", "a peer" if link is None else link.name, kind, error)
         if link is not None:
             link.status.num_refused += 1
             link.status.last_error = f"{kind}: {error}"
+        if isinstance(error, IdentityRefused) and error.may_pass:
+            kind = RunError.__name__  # so the party goes on dialling
         notice = encode_frame(Kind.REFUSE, Notice(kind, str(error)))
         if stream is not None and stream.writing is not None:
             await stream.end(notice)
         else:
             with contextlib.suppress(Exception):
                 await line.write(notice)
-
-    async def _read(self, link: _Link, stream: _Stream) -> None:
-        while True:
-            message = await stream.line.read()
-            if message is grpc.aio.EOF or link.stream is not stream:
-                return
-            link.status.wire_bytes_up += len(message)
-            for frame in decode_frames(message):
-                if frame.kind is Kind.REFUSE and isinstance(frame.body, Notice):
-                    raise ProtocolError(f"the party refused a message: {frame.body.message}")
-                if frame.kind is Kind.OPEN and isinstance(frame.body, Opening):
-                    stream.session = frame.body.session
-                elif link.post is not None and stream.session == link.post.session:
-                    link.post.take(frame)
-                # Anything else belongs to a session that is over.
-
-    async def _write(self, link: _Link, stream: _Stream) -> None:
-        try:
-            while True:
-                await stream.has_news.wait()
-                stream.has_news.clear()
-                while message := self._next_message(link, stream):
-                    link.status.wire_bytes_down += len(message)
-                    await stream.line.write(message)
-                if stream.is_ending:
-                    return
-        except Exception as error:
-            # A stream that can't be written to has ended; the reader finds out by itself.
-            _LOG.info("writing to '%s' failed: %s", link.name, type(error).__name__)
-
-    def _next_message(self, link: _Link, stream: _Stream) -> bytes:
-        frames, stream.control = stream.control, []
-        # Where another stream has taken over, what is unsent is for that one.
-        post = link.post if link.stream is stream and not stream.is_ending else None
-        if post is not None and post.incarnation == stream.incarnation:
-            if post.seen > post.acknowledged:
-                post.acknowledged = post.seen
-                frames.append(encode_frame(Kind.ACKNOWLEDGE, seen=post.seen))
-            frames += post.outbox.take(self.links.message_bytes // 2)
-        return frames[0] if len(frames) == 1 else b"".join(frames)

@@ -6,9 +6,18 @@ from dataclasses import dataclass
 
 from colonnade.core.errors import ConfigError
 
-__all__ = ["LinkSpec"]
+__all__ = ["METHOD", "SWEEP_SECONDS", "LinkSpec"]
+
+# The one gRPC method of a link.
+METHOD = "/colonnade.Link/Connect"
+# How often frames that wait for company, and acknowledgements, are sent on their own.
+SWEEP_SECONDS = 0.02
 
 _MEGABYTE = 1024 * 1024
+_TIMES = (
+    *("keepalive", "keepalive_timeout", "ping_timeout"),
+    *("hello_timeout", "backoff", "backoff_most"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,22 +25,25 @@ class LinkSpec:
     """Sizes in bytes, times in seconds; both sides have their own.
 
     A message larger than ``message_bytes`` is refused by either side. ``outbox_bytes`` may wait
-    unacknowledged; then whoever sends more waits. A peer that answers no ping for ``keepalive``
-    and ``keepalive_timeout`` together counts as gone. After a cut a party dials again at once,
-    then after ``backoff`` seconds, twice as long each time up to ``backoff_most``, each time
-    shortened at random by up to half.
+    unacknowledged; then whoever sends more waits. A peer is pinged every ``keepalive``, and counts
+    as gone if its machine confirms nothing for ``keepalive_timeout``, or if it does not answer
+    within ``ping_timeout``. An answer comes after what is on its way already: on a slow link
+    ``ping_timeout`` must be longer than the largest message takes, on both sides. After a cut a
+    party dials again at once, then after ``backoff`` seconds, twice as long each time up to
+    ``backoff_most``, each time shortened at random by up to half.
     """
 
     message_bytes: int = 64 * _MEGABYTE
     outbox_bytes: int = 128 * _MEGABYTE
     keepalive: float = 10.0
     keepalive_timeout: float = 10.0
+    ping_timeout: float = 30.0
     hello_timeout: float = 10.0
     backoff: float = 0.1
     backoff_most: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in ("keepalive", "keepalive_timeout", "hello_timeout", "backoff", "backoff_most"):
+        for name in _TIMES:
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}: must be above 0, got {getattr(self, name)}")
         if self.message_bytes < 4096:
@@ -49,8 +61,8 @@ class LinkSpec:
             ("grpc.max_receive_message_length", self.message_bytes),
             ("grpc.keepalive_time_ms", int(self.keepalive * 1000)),
             ("grpc.keepalive_timeout_ms", int(self.keepalive_timeout * 1000)),
-            # Without this an unanswered ping is waited for a whole minute.
-            ("grpc.http2.ping_timeout_ms", int(self.keepalive_timeout * 1000)),
+            # The one before is for the kernel (TCP_USER_TIMEOUT), which knows slow from dead.
+            ("grpc.http2.ping_timeout_ms", int(self.ping_timeout * 1000)),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.max_ping_strikes", 0),

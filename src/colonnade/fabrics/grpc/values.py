@@ -1,0 +1,243 @@
+"""Values in frames: a closed set of types as bytes, each length checked before it is believed.
+
+A tag of one byte and then the value; numbers are little-endian, tensors are dtype, shape and raw
+bytes. Whatever is not exactly so is a ProtocolError that says what.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from colonnade.core.errors import ProtocolError
+from colonnade.core.messages import Batch, Value
+
+__all__ = [
+    "F64",
+    "I64",
+    "MAX_NAME",
+    "U8",
+    "U32",
+    "U64",
+    "Reader",
+    "put_text",
+    "put_value",
+    "read_value",
+]
+
+U8, U32, U64 = (struct.Struct(f"<{code}") for code in "BIQ")
+I64, F64 = struct.Struct("<q"), struct.Struct("<d")
+
+MAX_NAME = 1024
+_MAX_TEXT = 64 * 1024 * 1024
+_MAX_ENTRIES = 65_536
+_MAX_DIMENSIONS = 8
+# So many elements at most, counting empty dimensions as one: no shape overflows anything.
+_MAX_ELEMENTS = 1 << 40
+
+_DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+)
+_CODE_OF = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_SIZES = tuple(dtype.itemsize for dtype in _DTYPES)
+
+if sys.byteorder != "little":  # pragma: no cover - no such machine runs torch today
+    raise ImportError(
+        "frames carry little-endian numbers as they are in memory; this machine's are big-endian"
+    )
+
+
+# Writing
+
+
+def put_text(parts: list[bytes | memoryview], text: str, most: int, what: str) -> None:
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError as error:
+        raise ProtocolError(f"{what}: not a valid text: {error.reason}") from error
+    if len(raw) > most:
+        raise ProtocolError(f"{what}: a text of {len(raw)} bytes; at most {most} may cross a link")
+    parts += (U32.pack(len(raw)), raw)
+
+
+def put_value(parts: list[bytes | memoryview], value: Value, *, nested: bool = False) -> None:
+    if isinstance(value, Tensor):
+        _put_tensor(parts, value)
+    elif value is None:
+        parts.append(b"n")
+    elif isinstance(value, bool):
+        parts.append(b"t" if value else b"f")
+    elif isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise ProtocolError("a whole number of more than 64 bits can't cross a link")
+        parts.append(b"i" + I64.pack(value))
+    elif isinstance(value, float):
+        parts.append(b"d" + F64.pack(value))
+    elif isinstance(value, str):
+        parts.append(b"s")
+        put_text(parts, value, _MAX_TEXT, "value")
+    elif isinstance(value, Batch):
+        parts.append(b"b" + I64.pack(value.number))
+        put_text(parts, value.part, MAX_NAME, "part")
+    elif isinstance(value, Mapping) and not nested and len(value) <= _MAX_ENTRIES:
+        parts.append(b"m" + U32.pack(len(value)))
+        for key, item in value.items():
+            if not isinstance(key, str) or not isinstance(item, Tensor | float | int | str):
+                raise _cannot_cross(value)
+            put_text(parts, key, MAX_NAME, "key")
+            put_value(parts, item, nested=True)
+    else:
+        raise _cannot_cross(value)
+
+
+def _cannot_cross(value: object) -> ProtocolError:
+    return ProtocolError(
+        f"a {type(value).__name__} can't cross a link; tensors, batches, numbers, texts and "
+        f"tables of tensors or numbers can (a table has at most {_MAX_ENTRIES} entries)"
+    )
+
+
+def _put_tensor(parts: list[bytes | memoryview], tensor: Tensor) -> None:
+    code = _CODE_OF.get(tensor.dtype)
+    if code is None or tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        raise ProtocolError(
+            f"a tensor of {tensor.dtype} on {tensor.device} can't cross a link; dense ones on the "
+            f"CPU can, of {', '.join(map(str, _DTYPES))}"
+        )
+    if tensor.dim() > _MAX_DIMENSIONS:
+        raise ProtocolError(f"a tensor of {tensor.dim()} dimensions; at most {_MAX_DIMENSIONS}")
+    shape = tensor.shape
+    parts.append(struct.pack(f"<cBB{len(shape)}QQ", b"T", code, len(shape), *shape, tensor.nbytes))
+    if tensor.numel():
+        flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        parts.append(flat.numpy().data)
+
+
+# Reading
+
+
+class Reader:
+    """Takes one field after the other, and never more than there is."""
+
+    __slots__ = ("_at", "_view")
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._view) - self._at
+
+    def take(self, count: int, what: str) -> memoryview:
+        end = self._at + count
+        if end > len(self._view):
+            raise ProtocolError(f"{what}: {count} bytes announced, {self.left} are there")
+        view = self._view[self._at : end]
+        self._at = end
+        return view
+
+    def number(self, code: struct.Struct, what: str) -> int:
+        if self.left < code.size:
+            raise ProtocolError(f"{what}: the frame ends before it")
+        (value,) = code.unpack_from(self._view, self._at)
+        self._at += code.size
+        found: int = value
+        return found
+
+    def float(self, what: str) -> float:
+        (value,) = F64.unpack(self.take(8, what))
+        found: float = value
+        return found
+
+    def flag(self, what: str) -> bool:
+        value = self.number(U8, what)
+        if value > 1:
+            raise ProtocolError(f"{what}: 0 or 1, got {value}")
+        return bool(value)
+
+    def text(self, most: int, what: str) -> str:
+        length = self.number(U32, what)
+        if length > most:
+            raise ProtocolError(f"{what}: a text of {length} bytes; at most {most} may cross")
+        try:
+            return str(self.take(length, what), "utf-8")
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"{what}: not UTF-8") from error
+
+
+def read_value(reader: Reader, what: str, *, nested: bool = False) -> Value:
+    tag = bytes(reader.take(1, what))
+    if tag == b"T":
+        return _read_tensor(reader, what)
+    if tag == b"d":
+        return reader.float(what)
+    if tag == b"i":
+        return reader.number(I64, what)
+    if tag == b"s":
+        return reader.text(_MAX_TEXT, what)
+    if tag in (b"t", b"f"):
+        return tag == b"t"
+    if not nested:
+        if tag == b"n":
+            return None
+        if tag == b"b":
+            number = reader.number(I64, f"{what}, batch number")
+            return Batch(reader.text(MAX_NAME, f"{what}, part"), number)
+        if tag == b"m":
+            return _read_table(reader, what)
+    raise ProtocolError(f"{what}: unknown type {tag!r}")
+
+
+def _read_table(reader: Reader, what: str) -> Value:
+    count = reader.number(U32, f"{what}, number of entries")
+    if count > _MAX_ENTRIES:
+        raise ProtocolError(f"{what}: a table of {count} entries; at most {_MAX_ENTRIES}")
+    table: dict[str, Value] = {}
+    for _ in range(count):
+        key = reader.text(MAX_NAME, f"{what}, key")
+        if key in table:
+            raise ProtocolError(f"{what}: key '{key}' stands twice")
+        table[key] = read_value(reader, f"{what}, '{key}'", nested=True)
+    return table  # type: ignore[return-value]
+
+
+def _read_tensor(reader: Reader, what: str) -> Tensor:
+    """A tensor in memory of its own: aligned as torch's are, and the receiver's to change."""
+    code = reader.number(U8, f"{what}, dtype")
+    if code >= len(_DTYPES):
+        raise ProtocolError(f"{what}: unknown dtype {code}")
+    num_dimensions = reader.number(U8, f"{what}, number of dimensions")
+    if num_dimensions > _MAX_DIMENSIONS:
+        raise ProtocolError(f"{what}: {num_dimensions} dimensions; at most {_MAX_DIMENSIONS}")
+    shape = [reader.number(U64, f"{what}, shape") for _ in range(num_dimensions)]
+    if math.prod(max(size, 1) for size in shape) > _MAX_ELEMENTS:
+        raise ProtocolError(f"{what}: shape {tuple(shape)} is too large")
+    announced = reader.number(U64, f"{what}, number of bytes")
+    if announced != math.prod(shape) * _SIZES[code]:
+        raise ProtocolError(
+            f"{what}: {announced} bytes for shape {tuple(shape)} of {_DTYPES[code]}"
+        )
+    raw = reader.take(announced, what)
+    tensor = torch.empty(shape, dtype=_DTYPES[code])
+    if announced:
+        received = np.frombuffer(raw, dtype=np.uint8)
+        if _DTYPES[code] is torch.bool and received.max() > 1:
+            raise ProtocolError(f"{what}: a truth value that is neither 0 nor 1")
+        np.copyto(tensor.view(-1).view(torch.uint8).numpy(), received)
+    return tensor
