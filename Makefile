@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install demo test faults lint docs clean
+.PHONY: install demo test faults bench-peers lint docs clean
 
 # Installed once; again only when pyproject.toml changed.
 install: $(VENV)/.installed
@@ -22,8 +22,8 @@ demo: install
 	$(BIN)/colonnade demo
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff check src tests experiments
-	$(BIN)/ruff format --check src tests experiments
+	$(BIN)/ruff check src tests experiments benchmarks
+	$(BIN)/ruff format --check src tests experiments benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -34,6 +34,17 @@ test: lint
 # minutes; leave it out with: make faults FLAGS=--no-long-cut
 faults: $(VENV)/.installed-dev
 	PYTHONPATH=tests $(BIN)/python tests/fault/campaign.py --out docs/faults.json $(FLAGS)
+
+# Against Flower and NVFlare, each in an environment of its own, which `make clean` removes.
+PEERS := build/peers
+$(PEERS)/%/.installed: benchmarks/peers/requirements-%.txt
+	test -x $(PEERS)/$*/bin/python || $(PYTHON) -m venv $(PEERS)/$*
+	$(PEERS)/$*/bin/python -m pip --disable-pip-version-check --quiet install -r $<
+	touch $@
+
+bench-peers: $(VENV)/.installed-dev $(PEERS)/flower/.installed $(PEERS)/nvflare/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/peers/run.py --environments $(PEERS) \
+		--json docs/results/bench/peers.json --page docs/network.md
 
 $(VENV)/.installed-docs: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

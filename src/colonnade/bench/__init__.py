@@ -19,7 +19,7 @@ from colonnade.bench.table import check_bench_page, fill_bench_page, with_goals
 from colonnade.core.errors import ConfigError
 from colonnade.run.summary import revision
 
-__all__ = ["BENCHES", "check_bench_page", "fill_bench_page", "run_bench"]
+__all__ = ["BENCHES", "check_bench_page", "fill_bench_page", "machine", "run_bench"]
 
 
 def _network(fast: bool) -> list[dict[str, Any]]:
@@ -49,9 +49,13 @@ def run_bench(name: str, *, fast: bool = False) -> dict[str, Any]:
     # One thread on both sides: these matrices are small, and a second thread measures the
     # machine's other work more than ours.
     torch.set_num_threads(1)
-    machine = (
+    rows = with_goals(name, BENCHES[name](fast))
+    return {"name": name, "fast": fast, "rows": rows, "machine": machine(), "revision": revision()}
+
+
+def machine() -> str:
+    """What this was measured on."""
+    return (
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
         f"torch {torch.__version__}, {torch.get_num_threads()} threads"
     )
-    rows = with_goals(name, BENCHES[name](fast))
-    return {"name": name, "fast": fast, "rows": rows, "machine": machine, "revision": revision()}

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -35,9 +37,9 @@ from colonnade.federate.certificates import (
 )
 from colonnade.run.directory import local_parties
 
-__all__ = ["bench_network"]
+__all__ = ["CASES", "bench_network", "identities_of", "over_tls", "take_turn"]
 
-_CASES = {
+CASES = {
     "128x64": Shape(num_parties=4),
     # 4096 x 64 numbers of four bytes.
     "1MB": Shape(num_parties=4, batch_size=4096, num_samples=8192),
@@ -47,43 +49,30 @@ _EXCHANGES_PER_TURN = {"128x64": 50, "1MB": 5}
 
 def bench_network(fast: bool) -> list[dict[str, Any]]:
     """Rows: 128 x 64 numbers per message, and 1 MB per message."""
-    return [_row(case, shape, 5 if fast else 20) for case, shape in _CASES.items()]
+    return [_row(case, shape, 5 if fast else 20) for case, shape in CASES.items()]
 
 
 def _row(case: str, shape: Shape, runs: int) -> dict[str, Any]:
     per_turn = _EXCHANGES_PER_TURN[case]
-    hub_identity, identities = _identities(shape)
     context = multiprocessing.get_context("spawn")
-    processes: list[BaseProcess] = []
-    hub = Hub(identity=hub_identity, admit=_admit)
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, over_tls(shape) as ours:
         meeting = Path(directory) / "meeting"
-        for rank, identity in enumerate(identities, start=1):
-            processes.append(
-                context.Process(target=_serve, args=(shape, identity, hub.port), daemon=True)
-            )
-            processes.append(
-                context.Process(target=serve_gloo, args=(shape, rank, str(meeting)), daemon=True)
-            )
+        processes: list[BaseProcess] = [
+            context.Process(target=serve_gloo, args=(shape, rank, str(meeting)), daemon=True)
+            for rank in range(1, shape.num_parties + 1)
+        ]
         for process in processes:
             process.start()
-        local = make_federation(shape)
         theirs = GlooHolder(make_federation(shape), shape, meeting)
-        fabric = GrpcFabric(Session(hub, local.fabric.names, purpose="bench"))
-        ours = Federation(local.method, local.holder, fabric)
         try:
             mine, against = interleaved(
-                lambda turn: _turn(ours, turn * per_turn, per_turn),
+                lambda turn: take_turn(ours, turn * per_turn, per_turn),
                 lambda turn: theirs.steps(turn * per_turn, per_turn),
                 runs=runs,
             )
         finally:
-            fabric.close()
-            hub.close()
             theirs.close()
-            for process in processes:
-                process.terminate()
-                process.join()
+            _end(processes)
     return {
         "case": case,
         "ratio": against / mine,
@@ -95,7 +84,36 @@ def _row(case: str, shape: Shape, runs: int) -> dict[str, Any]:
     }
 
 
-def _turn(federation: Federation, first: int, count: int) -> None:
+@contextmanager
+def over_tls(shape: Shape) -> Iterator[Federation]:
+    """A federation with a process per party, linked by mutual TLS on loopback."""
+    hub_identity, identities = identities_of(shape)
+    context = multiprocessing.get_context("spawn")
+    hub = Hub(identity=hub_identity, admit=_admit)
+    processes: list[BaseProcess] = [
+        context.Process(target=_serve, args=(shape, identity, hub.port), daemon=True)
+        for identity in identities
+    ]
+    for process in processes:
+        process.start()
+    local = make_federation(shape)
+    fabric = GrpcFabric(Session(hub, local.fabric.names, purpose="bench"))
+    try:
+        yield Federation(local.method, local.holder, fabric)
+    finally:
+        fabric.close()
+        hub.close()
+        _end(processes)
+
+
+def _end(processes: list[BaseProcess]) -> None:
+    for process in processes:
+        process.terminate()
+        process.join()
+
+
+def take_turn(federation: Federation, first: int, count: int) -> None:
+    """So many exchanges; ends when every party has done its own."""
     for number in range(first, first + count):
         exchange(federation, number)
     federation.fabric.run(federation.parties.settle())
@@ -112,7 +130,7 @@ def _serve(shape: Shape, identity: Identity, port: int) -> None:
     agent.serve()
 
 
-def _identities(shape: Shape) -> tuple[Identity, list[Identity]]:
+def identities_of(shape: Shape) -> tuple[Identity, list[Identity]]:
     """The hub's and every party's, of an authority for this measurement alone."""
     moment = now()
     authority = Authority.create("bench", moment=moment)
