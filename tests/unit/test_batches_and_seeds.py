@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 
 import numpy as np
 import pytest
@@ -81,6 +82,25 @@ class TestDrawingFrom:
         with pytest.raises(KeyError):
             fail()
         assert torch.equal(torch.get_rng_state(), before)
+
+    def test_another_thread_draws_before_or_after_and_never_in_between(self) -> None:
+        def drawn(seed: int) -> torch.Tensor:
+            with drawing_from(seed):
+                return torch.rand(4)
+
+        alone, of_other = drawn(1), drawn(2)
+        found: list[torch.Tensor] = []
+        other = threading.Thread(target=lambda: found.append(drawn(2)))
+        with drawing_from(1):
+            first = torch.rand(2)
+            other.start()
+            # It can't end while this one draws, however long it is waited for.
+            other.join(0.2)
+            assert other.is_alive()
+            rest = torch.rand(2)
+        other.join()
+        assert torch.equal(torch.cat([first, rest]), alone)
+        assert torch.equal(found[0], of_other)
 
 
 PLANS = {

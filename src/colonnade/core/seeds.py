@@ -9,6 +9,7 @@ Philox, a bit generator that is fixed by its definition (docs/decisions/0003).
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ __all__ = ["derive_seed", "drawing_from", "draws_nothing", "is_drawing_nothing",
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MARK = "_colonnade_draws_nothing"
+_DRAWING = threading.RLock()
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
@@ -39,15 +41,18 @@ def shuffled(count: int, seed: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 def drawing_from(seed: int) -> Iterator[None]:
     """Within it torch's global generator draws from ``seed``; afterwards it goes on as before.
 
-    So neither other participants nor the fabric nor a resume change what one of them draws.
+    So neither other participants nor the fabric nor a resume change what one of them draws. The
+    generator is one for all threads, and a label holder behind a network works on its own block in
+    another: only one at a time draws.
     """
-    generator = torch.default_generator
-    before = generator.get_state()
-    generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        generator.set_state(before)
+    with _DRAWING:
+        generator = torch.default_generator
+        before = generator.get_state()
+        generator.manual_seed(seed)
+        try:
+            yield
+        finally:
+            generator.set_state(before)
 
 
 def draws_nothing(function: F) -> F:
