@@ -63,6 +63,8 @@ class Table:
     # Of the samples, where there is no official test part; as many of each class as there are.
     test_share: float = 0.2
     class_weights: str = "none"
+    # What to do with columns that have a long upper tail.
+    skewed: str = "keep"
 
 
 TABLES = {
@@ -199,6 +201,7 @@ def measured(
                 "split": {"validation": 0.2 if part == "validation" else 0.0},
             },
             "defaults": {
+                "prepare": {"skewed": table.skewed},
                 "encoder": {
                     "kind": "mlp",
                     "hidden": list(table.hidden),

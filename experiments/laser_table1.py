@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ sys.path.append(str(Path(__file__).parent))
 from _laser import BETA, METHODS, TABLES, measure
 
 MISSING = (0.0, 0.1, 0.5)
+# Energies of signals spread over orders of magnitude.
+ON_LOG_SCALE = {**TABLES, "HAPT": replace(TABLES["HAPT"], skewed="log")}
 
 
 def sgd(rate: float, momentum: float) -> dict[str, Any]:
@@ -76,7 +79,7 @@ def job(task: str, name: str, train: float, inference: float, paper: float) -> J
     return Job(
         coordinates={"task": task, "method": name, "train p": train, "inference p": inference},
         measure=lambda seed, fast: measure(
-            TABLES[task],
+            ON_LOG_SCALE[task],
             method,
             train,
             inference,
@@ -100,10 +103,11 @@ def experiment() -> Experiment:
             "sample, as in appendix D. K = 4 equal blocks of columns in order (HAPT 4 x 140, "
             "Credit 4 x 5), networks of the paper's code, presence drawn per sample (the paper's "
             "code draws it per batch); samples that are at no party are left out. HAPT's features "
-            "are computed anew from the raw signals and are not the published matrices; official "
-            "test part. Credit: a stratified fifth for the test, drawn from the seed, and a "
-            "class-balanced loss where the paper's code has a class-balanced sampler. HAPT: SGD "
-            "with rate 0.05 and momentum 0.8, LASER-VFL 0.03 and 0.8, as in the paper's code "
+            "are computed anew from the raw signals and are not the published matrices; skewed "
+            "ones are put on a log scale; official test part. Credit: a stratified fifth for the "
+            "test, drawn from the seed, and a class-balanced loss where the paper's code has a "
+            "class-balanced sampler. HAPT: SGD with rate 0.05 and momentum 0.8, LASER-VFL 0.03 and "
+            "0.8, as in the paper's code "
             "(Standard VFL and Combinatorial at training p 0.5: 0.1 and 0.9), batch 128, 30 epochs "
             "(the paper's code: 100). Credit: Adam with rate 0.005, batch 512 (the paper's code: "
             "1e-4 and 128), 10 epochs, 30 where training p is 0.5 (the paper's code: 50 to 125). "

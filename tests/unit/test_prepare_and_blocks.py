@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.core.config import dump, parse
-from colonnade.core.errors import ColonnadeError, DataError
+from colonnade.core.errors import ColonnadeError, ConfigError, DataError
 from colonnade.data.blocks import (
     Block,
     Labels,
@@ -225,6 +225,43 @@ def test_numbers_are_scaled_by_the_training_rows_only() -> None:
     assert raw[:, 0].tolist() == MIXED["age"].tolist()
 
 
+def test_only_columns_with_a_long_upper_tail_go_on_a_log_scale() -> None:
+    amounts = np.array([1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 40.0, 1001.0])
+    table = pd.DataFrame({"amount": amounts, "age": np.arange(8.0), "below": -amounts})
+    preparation = fitted(table, range(8), skewed="log")
+    assert dict(preparation.logs) == {"amount": (1.0, 1000.0)}
+    kept = fitted(table, range(8))
+    by_log, plain = (item.apply(block_of(table)) for item in (preparation, kept))
+    column = preparation.numeric.index("amount")
+    expected = np.log((amounts - 1.0) / 1000.0 + 1e-3)
+    expected = (expected - expected.mean()) / expected.std()
+    np.testing.assert_allclose(by_log[:, column], expected)
+    others = [number for number in range(3) if number != column]
+    np.testing.assert_array_equal(by_log[:, others], plain[:, others])
+
+
+def test_later_values_below_the_training_part_count_as_its_smallest() -> None:
+    table = pd.DataFrame({"amount": [1.0, 2.0, 3.0, 200.0, -50.0, np.nan]})
+    preparation = fitted(table, range(4), skewed="log", missing="mean")
+    prepared = preparation.apply(block_of(table))[:, 0]
+    assert prepared[4] == prepared[0]
+    assert prepared[5] == 0.0
+
+
+@pytest.mark.parametrize("factor", [1e-200, 1.0, 1e200])
+def test_whether_a_column_is_skewed_does_not_depend_on_its_unit(factor: float) -> None:
+    values = factor * np.array([1.0, 2.0, 3.0, 200.0])
+    assert set(fitted(pd.DataFrame({"amount": values}), range(4), skewed="log").logs) == {"amount"}
+
+
+def test_a_log_scale_needs_scaling_and_a_table() -> None:
+    with pytest.raises(ConfigError, match="set scale = true"):
+        PrepareSpec(skewed="log", scale=False)
+    pictures = make_block("bank", np.random.default_rng(0).random((4, 2, 2)), ids=range(4))
+    with pytest.raises(DataError, match="is for tables"):
+        Preparation.fit(pictures, np.arange(4), PrepareSpec(skewed="log"))
+
+
 def test_one_hot_and_embedding() -> None:
     one_hot = fitted(MIXED, categorical_columns=("code",))
     assert one_hot.shape == (1 + 3 + 3 + 1,)
@@ -349,14 +386,16 @@ def test_an_unknown_categorical_column() -> None:
     values=st.lists(st.floats(-1e6, 1e6, width=32), min_size=4, max_size=12, unique=True),
     levels=st.lists(st.text(max_size=3), min_size=2, max_size=4, unique=True),
     categorical=st.sampled_from(["one_hot", "embedding"]),
+    skewed=st.sampled_from(["keep", "log"]),
 )
 def test_a_preparation_survives_being_written_down(
-    values: list[float], levels: list[str], categorical: Any
+    values: list[float], levels: list[str], categorical: Any, skewed: Any
 ) -> None:
     texts = [levels[number % len(levels)] for number in range(len(values))]
     table = pd.DataFrame({"x": values, "t": pd.Series(texts, dtype=object)})
     rows = np.arange(len(values) // 2)
-    preparation = Preparation.fit(block_of(table), rows, PrepareSpec(categorical=categorical))
+    spec = PrepareSpec(categorical=categorical, skewed=skewed)
+    preparation = Preparation.fit(block_of(table), rows, spec)
     plain = dump(preparation)
     again = parse(Preparation, {**plain, "spec": parse(PrepareSpec, plain["spec"])})
     assert again == preparation

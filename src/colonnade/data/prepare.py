@@ -1,14 +1,14 @@
 """From a block's columns to numbers for an encoder: fitted on the training part, at the party.
 
-Numeric columns are centred and scaled; categorical ones become one column per level (one-hot) or
-codes for an embedding table. Levels that the training part did not have become all zeros, or code
-0. Nothing fitted here leaves the party.
+Numeric columns are centred and scaled, skewed ones on a log scale if wanted; categorical ones
+become one column per level (one-hot) or codes for an embedding table. Levels that the training part
+did not have become all zeros, or code 0. Nothing fitted here leaves the party.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -23,16 +23,24 @@ Array = np.ndarray[Any, Any]
 
 _MISSING_LEVEL = "(missing)"
 
+# From which skewness on a column counts as skewed; an exponential distribution has 2.
+_SKEWED = 1.0
+# What is added before the logarithm, as a share of a column's range: values closer to the smallest
+# than this hardly differ any more.
+_LOG_FLOOR = 1e-3
+
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareSpec:
     """How a party turns its columns into numbers.
 
     Columns of text, and those named in ``categorical_columns``, are categorical. ``shape`` folds
-    numeric columns into an image or a sequence, e.g. [1, 28, 14].
+    numeric columns into an image or a sequence, e.g. [1, 28, 14]. ``skewed = "log"`` puts columns
+    with a long upper tail (amounts, counts, energies) on a log scale before they are scaled.
     """
 
     scale: bool = True
+    skewed: Literal["keep", "log"] = "keep"
     categorical: Literal["one_hot", "embedding"] = "one_hot"
     categorical_columns: tuple[str, ...] = ()
     missing: Literal["refuse", "mean"] = "refuse"
@@ -42,6 +50,8 @@ class PrepareSpec:
     def __post_init__(self) -> None:
         if self.shape is not None and (not self.shape or min(self.shape) < 1):
             raise ConfigError(f"shape: positive sizes only, got {list(self.shape)}")
+        if self.skewed == "log" and not self.scale:
+            raise ConfigError('skewed: "log" is a part of scaling; set scale = true')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +65,8 @@ class Preparation:
     levels: Mapping[str, tuple[str, ...]]
     # One sample's shape for a block that is an array; its mean and scale are single numbers.
     array_shape: tuple[int, ...] | None = None
+    # Of columns on a log scale, the smallest training value and the range.
+    logs: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @classmethod
     def fit(cls, block: Block, train_rows: Array, spec: PrepareSpec) -> Preparation:
@@ -66,6 +78,7 @@ class Preparation:
         require_columns(table, spec.categorical_columns, where)
         numeric, means, scales = [], [], []
         levels: dict[str, tuple[str, ...]] = {}
+        logs: dict[str, tuple[float, ...]] = {}
         # By name, so that the order of columns in a file never matters; an image's are in order.
         for name in table.columns if spec.shape else sorted(table.columns):
             column = table[name]
@@ -81,6 +94,9 @@ class Preparation:
                 continue
             train = values[train_rows]
             train = train[np.isfinite(train)]
+            if spec.skewed == "log" and _is_skewed(train):
+                logs[name] = (float(train.min()), float(np.ptp(train)))
+                train = _on_log_scale(train, *logs[name])
             numeric.append(name)
             means.append(float(train.mean()) if train.size else 0.0)
             # A column that varies, but not within the training part, is centred only.
@@ -101,6 +117,7 @@ class Preparation:
             means=tuple(means),
             scales=tuple(scales),
             levels=levels,
+            logs=logs,
         )
 
     @classmethod
@@ -108,6 +125,11 @@ class Preparation:
         cls, block: Block, values: Array, train_rows: Array, spec: PrepareSpec
     ) -> Preparation:
         _check_finite_array(values, block)
+        if spec.skewed == "log":
+            raise DataError(
+                f"party '{block.owner}': prepare.skewed = \"log\" is for tables, and this block is "
+                'an array; leave it at "keep"'
+            )
         train = values[train_rows]
         return cls(
             spec=spec,
@@ -157,6 +179,8 @@ class Preparation:
         parts = []
         for name, mean, scale in zip(self.numeric, self.means, self.scales, strict=True):
             values = _numbers_of(table[name], self.spec, block)
+            if name in self.logs:
+                values = _on_log_scale(values, *self.logs[name])
             values = np.where(np.isnan(values), mean, values)
             parts.append(((values - mean) / scale if self.spec.scale else values)[:, None])
         for name, known in self.levels.items():
@@ -179,6 +203,22 @@ def _as_table(block: Block) -> pd.DataFrame:
 
 def _is_numeric(column: pd.Series[Any]) -> bool:
     return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column)
+
+
+def _is_skewed(values: Array) -> bool:
+    """Whether a column has a long upper tail."""
+    if not values.size or values.max() == values.min():
+        return False
+    # In units of the range first: powers of huge or tiny numbers leave float64.
+    strays = (values - values.min()) / np.ptp(values)
+    strays -= strays.mean()
+    return bool((strays**3).mean() > _SKEWED * (strays**2).mean() ** 1.5)
+
+
+def _on_log_scale(values: Array, low: float, spread: float) -> Array:
+    """The logarithm of the distance from the smallest training value; none is below 0."""
+    found: Array = np.log(np.maximum((values - low) / spread, 0.0) + _LOG_FLOOR)
+    return found
 
 
 def _is_usable(num_distinct: int, name: str, spec: PrepareSpec, where: str) -> bool:
