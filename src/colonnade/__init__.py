@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from colonnade.core.errors import ColonnadeError
-from colonnade.run.fit import fit
-from colonnade.run.result import Result
 
 if TYPE_CHECKING:
     from colonnade.estimator import VerticalClassifier, VerticalRegressor
+    from colonnade.run.fit import fit
+    from colonnade.run.result import Result
 
 __all__ = ["ColonnadeError", "Result", "VerticalClassifier", "VerticalRegressor", "fit"]
 
+# Where the rest is, looked up when first asked for: PyTorch and scikit-learn take seconds to load,
+# and the command line asks for neither to show its help.
+_HOMES = {
+    "Result": "colonnade.run.result",
+    "VerticalClassifier": "colonnade.estimator",
+    "VerticalRegressor": "colonnade.estimator",
+    "fit": "colonnade.run.fit",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """The estimators, when they are first asked for: they bring all of scikit-learn along."""
-    if name in ("VerticalClassifier", "VerticalRegressor"):
-        from colonnade import estimator
+    """A public name, from where it is defined."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'colonnade' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)
 
-        return getattr(estimator, name)
-    raise AttributeError(f"module 'colonnade' has no attribute '{name}'")
+
+def __dir__() -> list[str]:
+    """Public names, whether asked for yet or not."""
+    return [*globals(), *_HOMES]

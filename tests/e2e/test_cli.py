@@ -137,6 +137,27 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     assert re.search(rf"Example:\s+colonnade {name}\b", shown.output)
 
 
+def test_version() -> None:
+    shown = CliRunner().invoke(app, ["--version"])
+    assert shown.exit_code == 0
+    assert re.fullmatch(r"colonnade \d+\.\d+\.\d+\S*\n", shown.stdout)
+
+
+def test_help_does_not_wait_for_what_commands_work_with() -> None:
+    """PyTorch alone takes seconds to load."""
+    script = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from colonnade.cli.main import app\n"
+        "for name in sys.argv[1:]:\n"
+        "    assert CliRunner().invoke(app, [*name.split(), '--help']).exit_code == 0\n"
+        "print(sorted({'torch', 'pandas', 'numpy', 'matplotlib', 'sklearn'} & set(sys.modules)))\n"
+    )
+    words = [sys.executable, "-c", script, "", *COMMANDS, *IN_GROUPS]
+    shown = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert shown.stdout == "[]\n"
+
+
 def test_help_lists_every_command() -> None:
     for arguments in (["--help"], ["-h"], []):
         listed = CliRunner().invoke(app, arguments).output

@@ -7,26 +7,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from colonnade.align.ids import PreparedIds
-from colonnade.align.lists import PointLists
-from colonnade.align.matching import match
-from colonnade.align.participant import AlignParty
-from colonnade.align.places import DirectoryPlace
-from colonnade.align.record import load_record, save_record
-from colonnade.align.terms import AlignSpec
-from colonnade.cli.align_source import Source, count_of, load_ids, read_settings
-from colonnade.cli.overlap import plain_overlap, print_overlap, say, write_overlap
 from colonnade.core.errors import ConfigError
-from colonnade.core.fabric import Fabric
-from colonnade.core.parties import Parties
-from colonnade.run.spec import RunSpec
-from colonnade.run.storage import party_directory
+
+if TYPE_CHECKING:
+    from colonnade.align.ids import PreparedIds
+    from colonnade.align.participant import AlignParty
+    from colonnade.align.terms import AlignSpec
+    from colonnade.cli.align_source import Source
+    from colonnade.core.fabric import Fabric
+    from colonnade.run.spec import RunSpec
 
 __all__ = ["align"]
 
@@ -50,6 +45,13 @@ def align(
 
     Example:  colonnade align credit.toml --out alignments/credit
     """
+    from colonnade.align.lists import PointLists
+    from colonnade.align.matching import match
+    from colonnade.align.record import load_record, save_record
+    from colonnade.cli.align_source import load_ids, read_settings
+    from colonnade.cli.overlap import plain_overlap, print_overlap, say, write_overlap
+    from colonnade.core.parties import Parties
+
     spec, terms = read_settings(config)
     directory = out or Path("alignments") / config.stem
     lists = PointLists(directory / "matching" / "lists")
@@ -89,6 +91,11 @@ def align(
 def _participants(
     source: Source, spec: RunSpec, terms: AlignSpec, directory: Path
 ) -> tuple[Fabric, AlignParty | None]:
+    from colonnade.align.participant import AlignParty
+    from colonnade.align.places import DirectoryPlace
+    from colonnade.cli.align_source import count_of
+    from colonnade.run.storage import party_directory
+
     def make(name: str, ids: PreparedIds) -> AlignParty:
         place = DirectoryPlace(party_directory(directory, name))
         count = count_of(name, source, spec, terms)

@@ -11,8 +11,6 @@ from rich.console import Console
 
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, StorageError
-from colonnade.protect.ledger import read_ledger, verify_ledger
-from colonnade.run.storage import party_directory, read_json
 
 __all__ = ["ledger"]
 
@@ -29,6 +27,9 @@ def ledger(
 
     Example:  colonnade ledger verify runs/credit
     """
+    from colonnade.protect.ledger import read_ledger, verify_ledger
+    from colonnade.run.storage import read_json
+
     places = _places(run)
     if party is not None and party not in places:
         raise ConfigError(f"--party {party}: no ledger of it here{nearest(party, list(places))}")
@@ -60,6 +61,8 @@ def _places(run: Path) -> dict[str, Path]:
 
     Of a run between organisations the hub has its own party's only; the others have theirs.
     """
+    from colonnade.run.storage import party_directory, read_json
+
     if (run / "ledger.jsonl").exists():
         return {run.resolve().parents[1].name: run}
     summary = read_json(run / "summary.json") if (run / "summary.json").exists() else {}

@@ -19,7 +19,6 @@ def demo(
 
     Example:  colonnade demo --out /tmp/demo
     """
-    # Charts take half a second to import, and every other command would pay for it.
     from colonnade.cli.showcase import show
 
     show(out)

@@ -10,9 +10,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from colonnade.data.datasets import DATASETS, is_available
-from colonnade.methods import METHODS
-
 __all__ = ["datasets", "methods"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -23,6 +20,8 @@ def methods(as_json: AsJson = False) -> None:
 
     Example:  colonnade methods --json
     """
+    from colonnade.methods import METHODS
+
     infos = [method.info for method in METHODS.values()]
     if as_json:
         _say(json.dumps([asdict(info) for info in infos], indent=2))
@@ -46,6 +45,8 @@ def datasets(as_json: AsJson = False) -> None:
 
     Example:  colonnade datasets
     """
+    from colonnade.data.datasets import DATASETS, is_available
+
     rows = [
         {
             "name": entry.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -50,10 +51,20 @@ federating.party.command("remove")(parting.remove)
 app.add_typer(federating.party, name="party")
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"colonnade {version('colonnade')}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback when something goes wrong.")
+    ] = False,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """Vertical federated learning: columns from many owners, one model."""

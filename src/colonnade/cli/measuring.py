@@ -13,7 +13,6 @@ from colonnade.bench import BENCHES, check_bench_page, fill_bench_page, run_benc
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError
 from colonnade.files import write_atomically
-from colonnade.run.storage import write_json
 
 __all__ = ["bench"]
 
@@ -41,6 +40,8 @@ def bench(
         filled = fill_bench_page(page.read_text(encoding="utf-8"), outcome)
         write_atomically(page, filled.encode())
     if as_json is not None:
+        from colonnade.run.storage import write_json
+
         write_json(as_json, outcome)
     table = Table("case", "ratio", "goal", "unit", "against", "runs")
     for row in outcome["rows"]:

@@ -8,8 +8,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from colonnade.run.leaving import remove_party
-
 __all__ = ["remove"]
 
 
@@ -27,6 +25,8 @@ def remove(
 
     Example:  colonnade party remove runs/credit telco
     """
+    from colonnade.run.leaving import remove_party
+
     stay = remove_party(run, name, erase=erase)
     kept = "its files there are deleted" if erase else "its files there are left alone"
     how_well = f"colonnade evaluate {run} says how well"

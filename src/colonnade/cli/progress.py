@@ -8,11 +8,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from colonnade.core.federation import Event, Federation
+if TYPE_CHECKING:
+    from colonnade.core.federation import Event, Federation
 
 __all__ = ["ProgressLines", "human_bytes", "watching"]
 

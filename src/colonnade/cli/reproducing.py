@@ -13,14 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from colonnade.core.errors import ConfigError
 from colonnade.files import write_atomically
-from colonnade.reproduce import (
-    check_page,
-    fill_page,
-    load_experiment,
-    markdown_table,
-    plot,
-    run_experiment,
-)
 
 __all__ = ["reproduce"]
 
@@ -48,6 +40,15 @@ def reproduce(
 
     Example:  colonnade reproduce thesis-baselines --seeds 3 --json baselines.json
     """
+    from colonnade.reproduce import (
+        check_page,
+        fill_page,
+        load_experiment,
+        markdown_table,
+        plot,
+        run_experiment,
+    )
+
     directory = experiments or Path(__file__).parents[3] / "experiments"
     if not directory.is_dir():
         raise ConfigError(

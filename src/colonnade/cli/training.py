@@ -12,12 +12,7 @@ from rich.console import Console
 
 from colonnade.cli.progress import human_bytes, watching
 from colonnade.core.errors import ConfigError
-from colonnade.data.blocks import read_block
 from colonnade.files import write_atomically
-from colonnade.run.engine import reopen
-from colonnade.run.engine import train as train_run
-from colonnade.run.result import Result
-from colonnade.run.spec import read_spec
 
 __all__ = ["evaluate", "predict", "report", "train"]
 
@@ -43,6 +38,9 @@ def train(
 
     Example:  colonnade train credit.toml --out runs/credit
     """
+    from colonnade.run.engine import train as train_run
+    from colonnade.run.spec import read_spec
+
     spec = read_spec(config)
     if start is not None:
         spec = replace(spec, start=replace(spec.start, run=start.resolve()))
@@ -78,6 +76,8 @@ def evaluate(
 
     Example:  colonnade evaluate runs/credit --part test
     """
+    from colonnade.run.engine import reopen
+
     result = reopen(run)
     metrics = result.evaluate(part=part)
     if as_json:
@@ -115,6 +115,10 @@ def predict(
     Example:  colonnade predict runs/credit --block bank=new_bank.csv --block telco=new_telco.csv
     --out predictions.csv
     """
+    from colonnade.data.blocks import read_block
+    from colonnade.run.result import Result
+    from colonnade.run.spec import read_spec
+
     result = Result.load(run)
     spec = read_spec(run / "config.json")
     blocks = {}
@@ -151,7 +155,6 @@ def report(
 
     Example:  colonnade report runs/credit
     """
-    # Charts take a second to import, and only this command draws any.
     from colonnade.report import write_report
 
     _say(f"report in {write_report(run, out)}")
