@@ -82,6 +82,21 @@ def test_stopped_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
     assert calls == [2]
 
 
+def test_more_seeds_are_added_to_a_finished_experiment(tmp_path: Path) -> None:
+    calls: list[int] = []
+    out = tmp_path / "small.json"
+    few = run_experiment(make_experiment(calls), out=out, seeds=1)
+    assert few["seeds"] == [0]
+    more = run_experiment(make_experiment(calls), out=out)
+    assert calls == [0, 1, 2]
+    assert (more["finished"], more["seeds"]) == (True, [0, 1, 2])
+    # The same seeds again are measured again, and so is a file with more than are wanted.
+    for wanted in (3, 2):
+        calls.clear()
+        run_experiment(make_experiment(calls), out=out, seeds=wanted)
+        assert calls == list(range(wanted))
+
+
 def test_page_without_a_place_is_found_first(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     with pytest.raises(ConfigError, match="no such page"):
@@ -118,9 +133,8 @@ def test_an_experiment_that_goes_along_something_has_columns_and_curves(tmp_path
     outcome = run_experiment(experiment, out=tmp_path / "small.json")
     table = markdown_table(outcome)
     assert "*task a; by epsilon*\n\n|  | none | 1.0 |\n|---|---|---|\n" in table
-    assert (
-        "| ours | 0.9 ± 0 | 0.6 ± 0 (paper 0.5) |\n| other |  | not reached (paper 0.5) |" in table
-    )
+    assert "| ours | 0.9 | 0.6 (paper 0.5) |\n| other |  | not reached (paper 0.5) |" in table
+    assert "One seed; revision " in table
     assert "task b; by epsilon: noise\n\n|  | 2.0 |\n|---|---|\n| ours | 2 |" in table
     plot(outcome, tmp_path / "small.svg")
     picture = (tmp_path / "small.svg").read_text(encoding="utf-8")

@@ -36,7 +36,7 @@ def reproduce(
 ) -> None:
     """Measure a paper's table again and put ours beside the paper's.
 
-    Stopped with Ctrl-C, the same command goes on where it was.
+    Stopped with Ctrl-C, the same command goes on where it was; with more seeds, it adds them.
 
     Example:  colonnade reproduce thesis-baselines --seeds 3 --json baselines.json
     """

@@ -85,9 +85,9 @@ def run_experiment(
     fast: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Measure every cell for every seed; an unfinished file of the same revision goes on."""
+    """Measure every cell for every seed; a file of the same revision that lacks some goes on."""
     numbers = list(range(seeds or (1 if fast else experiment.seeds)))
-    outcome = _unfinished(experiment, out, numbers, fast) or {
+    outcome = _begun(experiment, out, numbers, fast) or {
         "name": experiment.name,
         "title": experiment.title,
         "metric": experiment.metric,
@@ -142,22 +142,23 @@ def _summarize(cell: dict[str, Any], metric: str) -> None:
         raise ValueError(f"{cell['coordinates']}: {metric} is {cell['mean']}")
 
 
-def _unfinished(
+def _begun(
     experiment: Experiment, out: Path, numbers: list[int], fast: bool
 ) -> dict[str, Any] | None:
+    """What is there already: stopped halfway, or finished with fewer seeds."""
     if not out.exists():
         return None
     before: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     same = (
         before["name"] == experiment.name
-        and before["seeds"] == numbers
+        and before["seeds"] == numbers[: len(before["seeds"])]
         and before["fast"] == fast
         and before["revision"] == revision()
-        and not before["finished"]
+        and not (before["finished"] and before["seeds"] == numbers)
         and [cell["coordinates"] for cell in before["cells"]]
         == [dict(job.coordinates) for job in experiment.jobs]
     )
-    return before if same else None
+    return before | {"seeds": numbers, "finished": False} if same else None
 
 
 def _where(job: Job) -> str:

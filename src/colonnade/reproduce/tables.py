@@ -19,13 +19,14 @@ def markdown_table(outcome: Mapping[str, Any]) -> str:
     """Ours beside the paper's, with seeds and revision below."""
     table = _rows(outcome) if outcome.get("along") is None else _columns(outcome)
     mode = " A quick run with less training: not for comparison." if outcome["fast"] else ""
+    num_seeds = len(outcome["seeds"])
+    over = "One seed" if num_seeds == 1 else f"Mean ± standard deviation over {num_seeds} seeds"
     lines = [
         f"**{outcome['title']}** ({outcome['metric']}, {outcome['better']} is better)",
         "",
         *table,
         "",
-        f"Mean ± standard deviation over {len(outcome['seeds'])} seeds; revision "
-        f"{outcome['revision']}.{mode} {outcome['note']}",
+        f"{over}; revision {outcome['revision']}.{mode} {outcome['note']}",
     ]
     return "\n".join(lines)
 
@@ -177,7 +178,8 @@ def _ours(cell: Mapping[str, Any]) -> str:
     if cell["mean"] is None:
         return "not reached"
     missed = f" ({cell['missed']} of {cell['seeds']} not reached)" if cell["missed"] else ""
-    return f"{_number(cell['mean'])} ± {cell['std']:.2g}{missed}"
+    spread = f" ± {cell['std']:.2g}" if cell["seeds"] > 1 else ""
+    return f"{_number(cell['mean'])}{spread}{missed}"
 
 
 def _mean(cell: Mapping[str, Any], name: str) -> float | None:
