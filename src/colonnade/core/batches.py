@@ -19,8 +19,11 @@ class BatchPlan:
     """Which positions of a part of the data make up batch number n.
 
     Numbers go on over epochs: with 10 batches per epoch, batch 23 is the fourth of epoch 2.
-    Shuffled plans have a fresh order each epoch. The last batch of an epoch may be smaller; a
-    rest of one sample joins the batch before it, since batch norm can't take it alone.
+    Shuffled plans have a fresh order each epoch. All batches of an epoch have almost the same size:
+    cut off at ``batch_size``, the rest could be a batch of a few samples, whose noisy step counts
+    like any other and can ruin a deep network with batch norm in one stroke. A batch of one, which
+    batch norm can't take at all, is avoided where ``batch_size`` is not 1: a batch may then be one
+    sample larger.
 
     ``groups`` gives a number per position: samples of different groups never share a batch, and
     the batches of all groups are shuffled among each other (LASER-VFL's batches of one observed
@@ -108,7 +111,9 @@ class BatchPlan:
 
 
 def _cut(size: int, batch_size: int) -> list[tuple[int, int]]:
-    starts = list(range(0, size, batch_size))
-    if len(starts) > 1 and size - starts[-1] == 1:
-        starts.pop()
-    return list(zip(starts, [*starts[1:], size], strict=True))
+    """As few batches as possible, of sizes that differ by one at most."""
+    count = -(-size // batch_size)
+    if batch_size > 1 and size // count == 1:
+        count = max(1, size // 2)
+    bounds = [size * place // count for place in range(count + 1)]
+    return list(zip(bounds, bounds[1:], strict=False))
