@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -116,4 +117,4 @@ def _cut(size: int, batch_size: int) -> list[tuple[int, int]]:
     if batch_size > 1 and size // count == 1:
         count = max(1, size // 2)
     bounds = [size * place // count for place in range(count + 1)]
-    return list(zip(bounds, bounds[1:], strict=False))
+    return list(pairwise(bounds))
