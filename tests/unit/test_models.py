@@ -199,6 +199,25 @@ def test_resnet_stem_sets_the_resolution(stem: Any, expected: tuple[int, int]) -
     assert tuple(features.shape[2:]) == expected
 
 
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_with_group_norm_a_sample_stands_alone(norm: Any) -> None:
+    encoder = ResNet18Spec(widths=(4, 16, 24, 32), norm=norm).build((1, 8, 8)).double()
+    pictures = torch.randn(4, 1, 8, 8, dtype=torch.float64)
+    others = torch.cat([pictures[:1], torch.randn(3, 1, 8, 8, dtype=torch.float64)])
+    is_alone = torch.allclose(encoder(pictures)[0], encoder(others)[0], rtol=1e-9)
+    assert is_alone == (norm == "group")
+
+
+def test_group_norm_has_groups_of_about_16_channels() -> None:
+    encoder = ResNet18Spec(widths=(8, 24, 40, 512), norm="group").build((1, 8, 8))
+    groups = {
+        module.num_channels: module.num_groups
+        for module in encoder.modules()
+        if isinstance(module, nn.GroupNorm)
+    }
+    assert groups == {8: 1, 24: 1, 40: 2, 512: 32}
+
+
 def test_residual_block_adds_its_input() -> None:
     encoder: Any = ResNet18Spec(widths=NARROW).build((3, 8, 8)).eval()
     block = encoder.stages.stage0[0]
@@ -282,6 +301,7 @@ def wrong_type(spec: Any, field: str, value: object) -> object:
         (lambda: LeNetSpec(channels=(1, 2)), ["channels = (1, 2)", "exactly 3"]),
         (lambda: LeNetSpec(hidden=(1,)), ["hidden = (1,)", "exactly 2"]),
         (lambda: wrong_type(ResNet18Spec, "stem", "big"), ["stem = 'big'", "small, imagenet"]),
+        (lambda: wrong_type(ResNet18Spec, "norm", "layer"), ["norm = 'layer'", "batch, group"]),
         (lambda: ResNet50Spec(widths=(1, 2)), ["widths = (1, 2)", "exactly 4"]),
         (lambda: LSTMSpec(num_layers=0), ["num_layers = 0"]),
         (lambda: LSTMSpec(dropout=0.5), ["dropout = 0.5", "num_layers = 2"]),

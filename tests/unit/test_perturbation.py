@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor, nn
 
+from colonnade.core.errors import ConfigError
 from colonnade.core.messages import Batch
-from colonnade.models import MLPSpec, is_deterministic
+from colonnade.models import MLPSpec, ResNet18Spec, is_deterministic
+from colonnade.protect.guard import PartyGuard
 from colonnade.protect.noise import SecretNoise
 from colonnade.protect.perturbation import Perturbation, _place_of_output
 from colonnade.protect.specs import Perturb
@@ -276,3 +278,16 @@ def test_inner_layers_have_noise_when_asked() -> None:
         encoder(rows)
     assert torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[0], seen[2])
+
+
+def test_batch_norm_is_refused_since_it_carries_a_sample_into_others_embeddings() -> None:
+    spec = Perturb(noise=1.0)
+    encoder = ResNet18Spec(widths=(4, 4, 8, 8)).build((1, 8, 8))
+    with pytest.raises(ConfigError) as refused:
+        PartyGuard(party="telco", encoder=encoder, protections=[spec])
+    message = str(refused.value)
+    for words in ("party.telco.protect", "'perturb'", "batch norm ('stem.norm')", 'norm = "group"'):
+        assert words in message
+    grouped = ResNet18Spec(widths=(4, 4, 8, 8), norm="group").build((1, 8, 8))
+    guard = PartyGuard(party="telco", encoder=grouped, protections=[spec])
+    assert guard.spent()

@@ -4,8 +4,13 @@ Written from the paper's table 1, with the two stems people use: the paper's own
 and for small ones a single 3x3 convolution that keeps the resolution. In a bottleneck the stride
 sits on the 3x3 convolution rather than on the first 1x1, as is usual by now: the strided 1x1 would
 throw three quarters of its input away.
+
+Group norm (Wu and He 2018) may stand in for batch norm: a sample's embedding then depends on that
+sample alone, whatever else is in its batch. A group has about 16 channels, or all where there are
+fewer.
 """
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final, get_args
@@ -24,6 +29,7 @@ from colonnade.models.registry import (
 __all__ = [
     "BasicBlock",
     "BottleneckBlock",
+    "Norm",
     "ResNet",
     "ResNet18Spec",
     "ResNet50Spec",
@@ -33,22 +39,33 @@ __all__ = [
 ]
 
 Stem = Literal["small", "imagenet"]
+Norm = Literal["batch", "group"]
+
+_CHANNELS_PER_GROUP = 16
 
 
-def _conv_and_norm(num_inputs: int, num_outputs: int, kernel: int, stride: int) -> nn.Sequential:
+def _conv_and_norm(
+    norm: Norm, num_inputs: int, num_outputs: int, kernel: int, stride: int
+) -> nn.Sequential:
     # The normalisation's own shift makes a bias in the convolution redundant.
     conv = nn.Conv2d(num_inputs, num_outputs, kernel, stride, padding=kernel // 2, bias=False)
     layers = nn.Sequential()
     layers.add_module("conv", conv)
-    layers.add_module("norm", nn.BatchNorm2d(num_outputs))
+    layers.add_module("norm", _norm(norm, num_outputs))
     return layers
 
 
-def _shortcut(num_inputs: int, num_outputs: int, stride: int) -> nn.Module:
+def _norm(norm: Norm, channels: int) -> nn.Module:
+    if norm == "batch":
+        return nn.BatchNorm2d(channels)
+    return nn.GroupNorm(math.gcd(channels, max(1, channels // _CHANNELS_PER_GROUP)), channels)
+
+
+def _shortcut(norm: Norm, num_inputs: int, num_outputs: int, stride: int) -> nn.Module:
     """Make the way around a block: nothing where shapes agree, else a 1x1 projection."""
     if stride == 1 and num_inputs == num_outputs:
         return nn.Identity()
-    return _conv_and_norm(num_inputs, num_outputs, 1, stride)
+    return _conv_and_norm(norm, num_inputs, num_outputs, 1, stride)
 
 
 @deterministic
@@ -58,11 +75,11 @@ class BasicBlock(nn.Module):
 
     expansion: ClassVar[int] = 1
 
-    def __init__(self, num_inputs: int, width: int, stride: int) -> None:
+    def __init__(self, norm: Norm, num_inputs: int, width: int, stride: int) -> None:
         super().__init__()
-        self.first = _conv_and_norm(num_inputs, width, 3, stride)
-        self.second = _conv_and_norm(width, width, 3, 1)
-        self.shortcut = _shortcut(num_inputs, width, stride)
+        self.first = _conv_and_norm(norm, num_inputs, width, 3, stride)
+        self.second = _conv_and_norm(norm, width, width, 3, 1)
+        self.shortcut = _shortcut(norm, num_inputs, width, stride)
         self.relu = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -78,12 +95,12 @@ class BottleneckBlock(nn.Module):
 
     expansion: ClassVar[int] = 4
 
-    def __init__(self, num_inputs: int, width: int, stride: int) -> None:
+    def __init__(self, norm: Norm, num_inputs: int, width: int, stride: int) -> None:
         super().__init__()
-        self.down = _conv_and_norm(num_inputs, width, 1, 1)
-        self.middle = _conv_and_norm(width, width, 3, stride)
-        self.up = _conv_and_norm(width, width * self.expansion, 1, 1)
-        self.shortcut = _shortcut(num_inputs, width * self.expansion, stride)
+        self.down = _conv_and_norm(norm, num_inputs, width, 1, 1)
+        self.middle = _conv_and_norm(norm, width, width, 3, stride)
+        self.up = _conv_and_norm(norm, width, width * self.expansion, 1, 1)
+        self.shortcut = _shortcut(norm, num_inputs, width * self.expansion, stride)
         self.relu = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -107,12 +124,13 @@ class ResNet(nn.Module):
         num_blocks: tuple[int, ...],
         widths: tuple[int, ...],
         stem: Stem,
+        norm: Norm,
         embedding: int,
     ) -> None:
         super().__init__()
         large = stem == "imagenet"
         kernel, stride = (7, 2) if large else (3, 1)
-        self.stem = _conv_and_norm(channels, widths[0], kernel, stride)
+        self.stem = _conv_and_norm(norm, channels, widths[0], kernel, stride)
         self.stem.add_module("relu", nn.ReLU())
         if large:
             self.stem.add_module("pool", nn.MaxPool2d(3, stride=2, padding=1))
@@ -122,7 +140,7 @@ class ResNet(nn.Module):
             blocks = nn.Sequential()
             for index in range(count):
                 stride = 2 if stage > 0 and index == 0 else 1
-                blocks.append(block(num_channels, width, stride))
+                blocks.append(block(norm, num_channels, width, stride))
                 num_channels = width * block.expansion
             self.stages.add_module(f"stage{stage}", blocks)
         self.project = nn.Linear(num_channels, embedding)
@@ -134,9 +152,13 @@ class ResNet(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class ResNetSpec(EncoderSpec):
-    """What the three depths have in common. A batch of one cannot train on 1-pixel feature maps."""
+    """What the three depths have in common.
+
+    With batch norm, a batch of one cannot train on feature maps of one pixel.
+    """
 
     stem: Stem = "small"
+    norm: Norm = "batch"
     widths: tuple[int, ...] = (64, 128, 256, 512)
 
     @property
@@ -147,13 +169,16 @@ class ResNetSpec(EncoderSpec):
     @final
     def check(self) -> None:
         check_choice("stem", self.stem, get_args(Stem))
+        check_choice("norm", self.norm, get_args(Norm))
         check_sizes("widths", self.widths, length=4)
 
     @final
     def build(self, input_shape: tuple[int, ...]) -> nn.Module:
         channels, _, _ = image_shape(self.kind, input_shape)
         block, num_blocks = self.plan
-        return ResNet(channels, block, num_blocks, self.widths, self.stem, self.embedding)
+        return ResNet(
+            channels, block, num_blocks, self.widths, self.stem, self.norm, self.embedding
+        )
 
 
 @register_encoder

@@ -19,7 +19,7 @@ from colonnade.protect.compression import pack, unpack
 from colonnade.protect.identity import Signer, Verifier
 from colonnade.protect.ledger import Ledger
 from colonnade.protect.noise import SecretNoise
-from colonnade.protect.perturbation import Perturbation
+from colonnade.protect.perturbation import Perturbation, refuse_mixing
 from colonnade.protect.ring import into_ring, to_wire
 from colonnade.protect.specs import Blind, Budget, Compression, Perturb, ProtectionSpec, Ring
 
@@ -77,6 +77,10 @@ class PartyGuard(Guard):
         self._blinding: Blinding | None = None
         for spec in protections:
             if isinstance(spec, Perturb):
+                try:
+                    refuse_mixing(encoder)
+                except ConfigError as error:
+                    raise ConfigError(f"party.{party}.protect: {error}") from error
                 self._perturbation = Perturbation(spec, encoder, SecretNoise(self._secret))
                 self._account = Account(
                     party=party, noise=spec.noise, delta=spec.delta, budget=budget

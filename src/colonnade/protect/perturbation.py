@@ -18,12 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from colonnade.core.errors import ConfigError
 from colonnade.core.messages import Batch
 from colonnade.core.seeds import draws_nothing
 from colonnade.protect.noise import Array, SecretNoise
 from colonnade.protect.specs import Perturb
 
-__all__ = ["Perturbation"]
+__all__ = ["Perturbation", "refuse_mixing"]
 
 _WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.LSTM, nn.GRU)
 # One value in, one value out, whatever the sample: what follows the noise and hides no less.
@@ -83,6 +84,21 @@ class Perturbation:
             kept = torch.from_numpy(clipped), torch.from_numpy(scale), torch.from_numpy(pull)
             released.grad_fn.register_prehook(partial(_through_clipping, kept))
         return released
+
+
+def refuse_mixing(encoder: nn.Module) -> None:
+    """Raise ConfigError if a sample's embedding depends on the others of its batch.
+
+    Clipping bounds what a sample does to its own embedding. In batch norm it does something to
+    everybody's, which no bound here covers.
+    """
+    for name, module in encoder.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            raise ConfigError(
+                f"'perturb' protects a sample in its own embedding, and batch norm ('{name}') "
+                "carries it into those of its whole batch; choose an encoder without it (of the "
+                "ResNets: norm = \"group\"), or leave out 'perturb'"
+            )
 
 
 def clip(values: Array, most: float) -> tuple[Array, Array]:
