@@ -8,6 +8,7 @@ computes anything itself: a fork of a process that has used autograd is not safe
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -43,10 +44,10 @@ SETTINGS: Mapping[str, Any] = {
         "encoder": {"kind": "mlp", "hidden": [6], "embedding": 4, "dropout": 0.3},
         "optimizer": {"name": "adam", "lr": 0.02},
     },
-    "party": {"telco": {"optimizer": {"name": "sgd", "lr": 0.1, "options": {"momentum": 0.9}}}},
+    "party": {"telco": {"optimizer": {"name": "sgd", "lr": 0.03, "options": {"momentum": 0.9}}}},
     "label_holder": {
         "fusion": {"kind": "mlp", "hidden": [5], "dropout": 0.2},
-        "optimizer": {"name": "sgd", "lr": 0.1, "options": {"momentum": 0.9}},
+        "optimizer": {"name": "sgd", "lr": 0.03, "options": {"momentum": 0.9}},
     },
     "stop": {"exchanges": 8, "evaluate_every": 2},
     "record": {"log_every": 1, "checkpoint_every": 3},
@@ -229,8 +230,26 @@ class Driver:
             self._process.communicate()
 
 
+def modules_in_use(job: Mapping[str, Any]) -> list[str]:
+    """Train; what is imported by then."""
+    in_child(job)
+    return list(sys.modules)
+
+
+def import_all_that_a_run_imports() -> None:
+    """Much is imported only when first used: a child finds out what, and is not asked again."""
+    with tempfile.TemporaryDirectory() as directory:
+        for name, settings in (("a", SETTINGS), ("b", {**SETTINGS, "fabric": SIMULATED})):
+            job = {"directory": f"{directory}/{name}", "settings": settings}
+            found = forked(modules_in_use, {**job, "resume": False, "kill_at": None})
+            for module in found["moments"]:
+                with contextlib.suppress(Exception):
+                    importlib.import_module(module)
+
+
 def main() -> None:
-    # What torch and the run layer import or find out only when first used.
+    import_all_that_a_run_imports()
+    # What torch and the run layer find out only when first used.
     torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
     revision()
     for line in sys.stdin:

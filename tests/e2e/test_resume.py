@@ -129,7 +129,7 @@ def test_the_moments_are_those_that_matter(reference: Reference) -> None:
 
 
 def test_killed_once_at_any_moment(reference: Reference, tmp_path: Path) -> None:
-    """Every fourth moment, others on the one fabric than on the other; a run has about sixty."""
+    """Every fourth moment, others on the one fabric than on the other; a run has about 140."""
     failed = {}
     for moment in range(2 * reference.is_real_time, len(reference.moments), 4):
         try:
