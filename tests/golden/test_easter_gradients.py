@@ -366,18 +366,18 @@ class TestWhatPartiesRefuse:
     def test_gradient_for_nothing_predicted(self) -> None:
         federation = build(Easter())
         train(federation, 1)
-        gradient = torch.zeros(6, 1, dtype=torch.float64)
+        gradient = torch.zeros(5, 1, dtype=torch.float64)
         party = federation.fabric.parties["bank"]
         with pytest.raises(ProtocolError, match="'bank' has predicted nothing for batch 0"):
             party.descend(Batch("train", 0), gradient)
-        mean = torch.zeros(6, 4, dtype=torch.float64)
+        mean = torch.zeros(5, 4, dtype=torch.float64)
         party.decide(Batch("train", 1), mean, 4)
         with pytest.raises(ProtocolError, match="batch 2"):
             party.descend(Batch("train", 2), gradient)
 
     def test_global_embedding_of_another_shape(self) -> None:
         party = build(Easter()).fabric.parties["bank"]
-        for mean, count in ((torch.zeros(6, 3), 4), (torch.zeros(6, 4), 0)):
+        for mean, count in ((torch.zeros(5, 3), 4), (torch.zeros(5, 4), 0)):
             with pytest.raises(ProtocolError, match="global embedding of shape"):
                 party.decide(Batch("train", 0), mean.double(), count)
 
@@ -407,7 +407,7 @@ class TestTotal:
     def test_shapes_that_differ_have_no_sum(self, fabric: str) -> None:
         sizes = {name: mlp(3 + place) for place, name in enumerate(NAMES)}
         federation = build(AggVFL(), fabric=fabric, encoder=sizes)
-        with pytest.raises(ProtocolError, match=r"bank \(6, 3\), holder \(6, 4\)"):
+        with pytest.raises(ProtocolError, match=r"bank \(5, 3\), holder \(5, 4\)"):
             federation.fabric.run(Parties(federation.fabric).total("infer", Batch("train", 0)))
 
     def test_numbers_too_large_to_be_summed_name_the_largest(self, fabric: str) -> None:
