@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 import colonnade
 from colonnade.core.batches import BatchPlan
@@ -158,6 +159,35 @@ def test_incomplete_samples_are_dropped_when_the_settings_say_so() -> None:
     found = arrange(spec, sources())
     assert sum(found.roll.num_samples.values()) == 54
     assert found.roll.num_complete == found.roll.num_samples
+
+
+class BatchNormed(nn.Sequential):
+    """A network that can't train on one sample."""
+
+    def __init__(self, input_shape: tuple[int, ...], embedding: int) -> None:
+        super().__init__(nn.Linear(*input_shape, embedding), nn.BatchNorm1d(embedding))
+
+
+@pytest.mark.parametrize(("num_missing", "batch_size"), [(1, 8), (2, 8), (0, 8), (0, 1)])
+def test_batch_norm_and_a_sample_in_a_batch_by_itself_are_refused_before_the_start(
+    num_missing: int, batch_size: int
+) -> None:
+    spec = parse_spec(
+        {
+            "method": "laser",
+            "data": {"batch_size": batch_size, "split": {"validation": 0.0, "test": 0.0}},
+            "party": {"bank": {"encoder": {"kind": "custom", "module": f"{__name__}:BatchNormed"}}},
+        }
+    )
+    found = arrange(spec, sources(num_missing))
+    blueprint = fit_blueprint(spec, sources(num_missing), found)
+    data = blueprint.training_data(found)
+    num_lone = {(1, 8): 1, (0, 1): 60}.get((num_missing, batch_size))
+    if num_lone is None:
+        blueprint.build(data)
+        return
+    with pytest.raises(ConfigError, match=rf"party\.bank\.encoder: .* {num_lone} of the training"):
+        blueprint.build(data)
 
 
 def test_drawn_absence_is_refused_too() -> None:

@@ -72,6 +72,14 @@ class BatchPlan:
         """Batches per epoch."""
         return len(self._bounds)
 
+    @property
+    def lone_positions(self) -> Tensor:
+        """The positions that have a batch to themselves in the first epoch."""
+        if all(stop - start > 1 for start, stop in self._bounds):
+            return torch.empty(0, dtype=torch.int64)
+        batches = map(self.positions, range(len(self._bounds)))
+        return torch.cat([batch for batch in batches if len(batch) == 1])
+
     def positions(self, number: int) -> Tensor:
         """The positions of batch ``number`` within the part."""
         last = self._last

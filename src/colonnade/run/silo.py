@@ -5,6 +5,7 @@ A party in this process and one behind a network are made by the same lines.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -142,6 +143,8 @@ def make_party(
 ) -> Party:
     """The party's half of the run's method."""
     refuse_unguarded(spec, name, spec.label_holder.name or "", guard)
+    if "train" in parts:
+        _refuse_lone_samples(name, encoder, parts["train"])
     dtype = getattr(torch, spec.dtype)
     modules = {}
     if spec.method.has_heads:
@@ -160,3 +163,24 @@ def make_party(
         vault=vault,
         guard=guard,
     )
+
+
+def _refuse_lone_samples(name: str, encoder: nn.Module, part: Part) -> None:
+    """Raise ConfigError if a batch has one sample and the encoder, batch norm in it, needs two."""
+    if not any(isinstance(item, nn.modules.batchnorm._BatchNorm) for item in encoder.modules()):
+        return
+    lone = part.plan.lone_positions
+    rows = lone if part.rows is None else part.rows[lone]
+    rows = rows[rows >= 0]
+    if not len(rows):
+        return
+    try:
+        with torch.no_grad(), drawing_from(0):
+            copy.deepcopy(encoder).train()(part.features[rows[:1]])
+    except ValueError as error:
+        raise ConfigError(
+            f"party.{name}.encoder: its batch norm can't train on one sample, and {len(rows)} of "
+            f"the training batches have one only; use a network without batch norm (of the "
+            'ResNets: norm = "group"), a batch_size above 1, or leave out samples whose set of '
+            "parties is theirs alone"
+        ) from error
