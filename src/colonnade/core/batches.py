@@ -11,7 +11,7 @@ from torch import Tensor
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.seeds import derive_seed, shuffled
 
-__all__ = ["BatchPlan"]
+__all__ = ["BatchPlan", "even_bounds"]
 
 _NUM_ORDERS_KEPT = 32
 
@@ -60,7 +60,7 @@ class BatchPlan:
         for size in sizes:
             begin = self._bounds[-1][1] if self._bounds else 0
             self._bounds += [
-                (begin + start, begin + stop) for start, stop in _cut(size, batch_size)
+                (begin + start, begin + stop) for start, stop in even_bounds(size, batch_size)
             ]
         # Asynchronous parties are in different epochs at the same time.
         self._orders: OrderedDict[int, tuple[Tensor, Tensor | None]] = OrderedDict()
@@ -119,8 +119,8 @@ class BatchPlan:
         return order, batches
 
 
-def _cut(size: int, batch_size: int) -> list[tuple[int, int]]:
-    """As few batches as possible, of sizes that differ by one at most."""
+def even_bounds(size: int, batch_size: int) -> list[tuple[int, int]]:
+    """Where batches begin and end: as few as possible, of sizes that differ by one at most."""
     count = -(-size // batch_size)
     if batch_size > 1 and size // count == 1:
         count = max(1, size // 2)

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from colonnade.core.batches import even_bounds
 from colonnade.core.errors import ConfigError, DataError, MissingBlock, ProtocolError
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
@@ -83,7 +84,8 @@ class VFedTransParty(OwnModelParty):
                 shuffled(len(inputs), derive_seed(self._seed, "distil", epoch))
             )
             with drawing_from(derive_seed(self._seed, "distilling", epoch)):
-                for chosen in _at_least_two(order, part.plan.batch_size):
+                for start, stop in even_bounds(len(order), part.plan.batch_size):
+                    chosen = order[start:stop]
                     codes = self.encoder(inputs[chosen])
                     loss = functional.mse_loss(decoder(codes), columns[chosen])
                     here = known[chosen]
@@ -196,11 +198,3 @@ def _decoder(encoder: nn.Module, inputs: Tensor) -> nn.Module:
     columns = inputs.flatten(1).shape[1]
     hidden = (code + columns) // 2
     return nn.Sequential(nn.Linear(code, hidden), nn.ReLU(), nn.Linear(hidden, columns))
-
-
-def _at_least_two(order: Tensor, size: int) -> list[Tensor]:
-    """Batches of an order; a rest of one joins the batch before it, for batch norm's sake."""
-    pieces = list(torch.split(order, size))
-    if len(pieces) > 1 and len(pieces[-1]) == 1:
-        pieces[-2:] = [torch.cat(pieces[-2:])]
-    return pieces
