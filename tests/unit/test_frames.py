@@ -15,6 +15,7 @@ from colonnade.core.errors import ProtocolError
 from colonnade.core.messages import Batch, Failure
 from colonnade.fabrics.grpc.frames import (
     HEADER_BYTES,
+    VERSION,
     CallBody,
     Frame,
     Hello,
@@ -195,7 +196,7 @@ class TestTensors:
         self, shape: tuple[int, ...], num_bytes: int, complaint: str
     ) -> None:
         body = struct.pack(f"<dBcBB{len(shape)}QQ", 0.0, 0, b"T", 0, len(shape), *shape, num_bytes)
-        header = struct.pack("<4sBBHIQQ", b"CLND", 1, Kind.REPLY, 0, len(body), 1, 0)
+        header = struct.pack("<4sBBHIQQ", b"CLND", VERSION, Kind.REPLY, 0, len(body), 1, 0)
         with pytest.raises(ProtocolError, match=complaint):
             list(decode_frames(header + body))
 
@@ -220,7 +221,7 @@ class TestHeader:
         ("at", "value", "complaint"),
         [
             (0, 0, "begins with"),
-            (4, 2, "version 2, and this side speaks 1"),
+            (4, 1, "version 1, and this side speaks 2"),
             (5, 0, "unknown kind 0"),
             (5, 77, "unknown kind 77"),
             (6, 1, "reserved"),
@@ -239,6 +240,6 @@ class TestHeader:
 
     def test_header_is_as_documented(self) -> None:
         message = encode_frame(Kind.ACKNOWLEDGE, id=5, seen=7)
-        expected = b"CLND\x01\x08" + bytes(6) + (5).to_bytes(8, "little") + b"\7" + bytes(7)
+        expected = b"CLND\x02\x08" + bytes(6) + (5).to_bytes(8, "little") + b"\7" + bytes(7)
         assert message == expected
         assert len(message) == HEADER_BYTES
