@@ -96,6 +96,8 @@ def num_payload_bytes(value: Value) -> int:
         return value.numel() * value.element_size()
     if value is None:
         return 0
+    if type(value) is Batch or type(value) is int:
+        return 8
     if isinstance(value, str):
         return len(value.encode())
     if isinstance(value, Mapping):

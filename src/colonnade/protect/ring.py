@@ -24,15 +24,18 @@ def ring_type(ring: Ring) -> type[np.unsignedinteger[Any]]:
 
 def into_ring(values: Tensor, ring: Ring) -> RingArray | None:
     """Values clipped to the range and rounded to the nearest step, flat; none if not finite."""
-    plain = values.detach()
+    # NumPy takes half the time of torch for these few numbers, and rounds alike: halves to even.
+    plain = values.detach().numpy()
     # One that is not a number makes both of them none either.
-    low, high = (item.item() for item in torch.aminmax(plain)) if plain.numel() else (0.0, 0.0)
+    low, high = (float(plain.min()), float(plain.max())) if plain.size else (0.0, 0.0)
     if not (-ring.range <= low and high <= ring.range):
         if not (math.isfinite(low) and math.isfinite(high)):
             return None
-        plain = plain.clamp(-ring.range, ring.range)
-    whole = (plain * 2.0**ring.fraction_bits).round_().to(_wire_type(ring))
-    numbers: RingArray = whole.numpy().reshape(-1).view(ring_type(ring))
+        plain = plain.clip(-ring.range, ring.range)
+    scaled = plain * plain.dtype.type(2.0**ring.fraction_bits)
+    np.rint(scaled, out=scaled)
+    whole = scaled.astype(_signed_type(ring)).reshape(-1)
+    numbers: RingArray = whole.view(ring_type(ring))
     return numbers
 
 
@@ -61,3 +64,7 @@ def sum_of(wires: Sequence[Tensor], ring: Ring, dtype: torch.dtype) -> Tensor | 
 
 def _wire_type(ring: Ring) -> torch.dtype:
     return torch.int32 if ring.ring_bits == 32 else torch.int64
+
+
+def _signed_type(ring: Ring) -> type[np.signedinteger[Any]]:
+    return np.int32 if ring.ring_bits == 32 else np.int64
