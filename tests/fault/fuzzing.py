@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from colonnade.core.messages import Batch, Failure
+from colonnade.core.messages import Batch, Failure, Summand
 from colonnade.fabrics.grpc.frames import (
     CallBody,
     Hello,
@@ -24,6 +24,7 @@ def sample_messages() -> tuple[bytes, ...]:
     """At least one of every kind, and of every value."""
     tensor = torch.arange(12.0).reshape(3, 4)
     call = CallBody("descend", (Batch("train", 3), tensor, 1, 2.5, "x", True, None), 4, False)
+    part = CallBody("embed", (Batch("train", 3),), 4, True, Summand(7, ("bank", "fuzz")))
     table = CallBody("scores", ({"a": 1.0, "b": 2.0}, {"t": tensor.bfloat16()}), 0, True)
     frames = [
         encode_frame(Kind.HELLO, Hello("fuzz", 3, 0)),
@@ -38,6 +39,7 @@ def sample_messages() -> tuple[bytes, ...]:
         encode_frame(Kind.BARRIER, id=3),
         encode_frame(Kind.ACKNOWLEDGE, seen=3),
         encode_frame(Kind.REFUSE, Notice("ProtocolError", "why")),
+        encode_frame(Kind.CALL, part, id=3),
     ]
     return (*frames, frames[4] + frames[9], frames[10] + frames[6])
 

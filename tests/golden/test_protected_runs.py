@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 import torch
 
-from colonnade.core.errors import ColonnadeError, ConfigError, NoAnswer, Refused
+from colonnade.core.errors import ColonnadeError, ConfigError, NoAnswer, PartyFailed, Refused
 from colonnade.core.federation import Federation, LoopState
-from colonnade.core.messages import Batch, Call
+from colonnade.core.messages import Batch, Call, Summand
 from colonnade.data.blocks import Labels, make_block
 from colonnade.methods import METHODS
 from colonnade.protect.adding import RingSums
@@ -339,6 +339,37 @@ def test_a_blinded_party_does_not_send_its_embedding_by_itself() -> None:
     # The label holder's own block is at its side.
     asked = federation.parties.ask("infer", Batch("test", 0), among=["bank"])
     assert set(federation.fabric.run(asked)) == {"bank"}
+
+
+def test_a_sum_is_asked_for_call_by_call() -> None:
+    """What one call said of a sum holds for no other, also if the call fails."""
+    parties = build(settings(["blind"])).parties
+    names = ("shop", "telco")
+    batch = Batch("test", 0)
+
+    def asked(verb: str, *arguments: Any, summand: Summand | None = None) -> dict[str, Any]:
+        call = parties.ask(verb, *arguments, among=names, summand=summand)
+        answers: dict[str, Any] = parties.fabric.run(call)
+        return answers
+
+    total = parties.fabric.run(parties.total("infer", batch, among=names))
+    assert total.names == names
+    with pytest.raises(PartyFailed, match="nothing that could be added up"):
+        asked("local_steps", summand=Summand(1, names))
+    with pytest.raises(Refused, match="rule 'fresh masks': serial 1 does not come after 1"):
+        asked("infer", batch, summand=Summand(1, names))
+    with pytest.raises(Refused, match="rule 'blind': 'infer' asks for its embedding by itself"):
+        asked("infer", batch)
+    answers = asked("infer", batch, summand=Summand(2, names))
+    assert {item.dtype for item in answers.values()} == {torch.int32}
+
+
+def test_who_sends_ordinary_numbers_is_part_of_no_sum() -> None:
+    parties = build(settings([PERTURB])).parties
+    summand = Summand(0, ("shop", "telco"))
+    asked = parties.ask("infer", Batch("test", 0), among=summand.names, summand=summand)
+    with pytest.raises(PartyFailed, match="party 'shop' sends no fixed-point numbers"):
+        parties.fabric.run(asked)
 
 
 # Somebody drops out in the middle of an exchange.

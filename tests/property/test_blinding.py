@@ -13,6 +13,7 @@ from scipy import stats
 from torch import Tensor
 
 from colonnade.core.errors import ConfigError, ProtocolError, Refused
+from colonnade.core.messages import Summand
 from colonnade.protect.blinding import Blinding
 from colonnade.protect.identity import Ed25519Signer, PinnedVerifier
 from colonnade.protect.ring import into_ring, ring_type, sum_of, to_wire
@@ -45,9 +46,9 @@ def masks_of(
 ) -> list[np.ndarray]:
     made = []
     for name in names:
-        parties[name].check(serial, names)
+        parties[name].check(Summand(serial, names))
         values = np.zeros(count, dtype=ring_type(parties[name]._spec))
-        parties[name].mask(values, serial, names, label)
+        parties[name].mask(values, Summand(serial, names), label)
         made.append(values)
     return made
 
@@ -79,7 +80,7 @@ def test_a_sum_in_the_ring_is_that_of_the_clipped_and_rounded(
     each = [torch.tensor(values, dtype=dtype) * factor for factor in (1.0, -0.5, 0.25)]
     rings = [into_ring(item, ring) for item in each]
     assert all(item is not None for item in rings)
-    wires = [to_wire(item, torch.Size([len(values)])) for item in rings if item is not None]
+    wires = [to_wire(item) for item in rings if item is not None]
     total = sum_of(wires, ring, torch.float64)
     assert total is not None
     slow = sum(torch.round(item.clamp(-64, 64).double() * 2**16) / 2**16 for item in each)
@@ -105,7 +106,7 @@ def test_a_sum_goes_around_as_whole_numbers_do(
         for _ in range(num_parties)
     ]
     before = [item.copy() for item in each]
-    total = sum_of([to_wire(item, torch.Size([count])) for item in each], ring, torch.float64)
+    total = sum_of([to_wire(item) for item in each], ring, torch.float64)
     slow = [sum(int(item[at]) for item in each) % 2**bits for at in range(count)]
     signed = [item - 2**bits if item >= 2 ** (bits - 1) else item for item in slow]
     assert total is not None
@@ -149,16 +150,16 @@ def test_a_serial_is_used_once() -> None:
     masks_of(parties, ("anna", "bank"), 5, b"", 4)
     for serial in (5, 4, 0, -1, 2**32):
         with pytest.raises(Refused, match="rule 'fresh masks'"):
-            parties["anna"].check(serial, ("anna", "bank"))
-    parties["anna"].check(6, ("anna", "bank"))
+            parties["anna"].check(Summand(serial, ("anna", "bank")))
+    parties["anna"].check(Summand(6, ("anna", "bank")))
 
 
 def test_masks_do_not_cancel_under_different_labels_or_sets() -> None:
     parties = agreed()
     values = {name: np.zeros(16, dtype=np.uint32) for name in ("anna", "bank")}
     for name, label in (("anna", b"batch 1"), ("bank", b"batch 2")):
-        parties[name].check(0, ("anna", "bank"))
-        parties[name].mask(values[name], 0, ("anna", "bank"), label)
+        parties[name].check(Summand(0, ("anna", "bank")))
+        parties[name].mask(values[name], Summand(0, ("anna", "bank")), label)
     assert (values["anna"] + values["bank"]).any()
 
 
@@ -171,8 +172,8 @@ def test_one_upload_looks_like_uniform_noise() -> None:
     for serial in range(40):
         numbers = into_ring(torch.full((1000,), 0.25), Blind())
         assert numbers is not None
-        parties["anna"].check(serial, names)
-        parties["anna"].mask(numbers, serial, names, b"label")
+        parties["anna"].check(Summand(serial, names))
+        parties["anna"].mask(numbers, Summand(serial, names), b"label")
         counts += np.bincount(numbers.view(np.uint8), minlength=256)
         leading += np.bincount(numbers >> 26, minlength=64)
     # The keys are fresh every time, so the level is one that chance all but never reaches.
@@ -221,11 +222,11 @@ def test_keys_are_agreed_on_once() -> None:
 def test_sums_that_hide_too_little_are_refused() -> None:
     parties = agreed(spec=Blind(least=3))
     with pytest.raises(Refused, match="rule 'least'"):
-        parties["anna"].check(0, ("anna", "bank"))
+        parties["anna"].check(Summand(0, ("anna", "bank")))
     with pytest.raises(ProtocolError, match="not well formed"):
-        parties["anna"].check(0, ("bank", "clinic", "depot"))
+        parties["anna"].check(Summand(0, ("bank", "clinic", "depot")))
     with pytest.raises(ProtocolError, match="no key is agreed on with"):
-        parties["anna"].check(0, ("anna", "bank", "nobody"))
+        parties["anna"].check(Summand(0, ("anna", "bank", "nobody")))
 
 
 def test_a_ring_that_is_too_small_is_found_at_once() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from colonnade.core.errors import ProtocolError
-from colonnade.core.messages import Batch, Failure
+from colonnade.core.messages import Batch, Failure, Summand
 from colonnade.fabrics.grpc.frames import (
     HEADER_BYTES,
     VERSION,
@@ -71,7 +71,12 @@ BODIES: dict[Kind, st.SearchStrategy[Any]] = {
     Kind.OPEN: st.builds(Opening, U64, TEXTS),
     Kind.CLOSE: st.builds(Opening, U64, TEXTS),
     Kind.CALL: st.builds(
-        CallBody, TEXTS, st.lists(VALUES, max_size=3).map(tuple), INTS, st.booleans()
+        CallBody,
+        TEXTS,
+        st.lists(VALUES, max_size=3).map(tuple),
+        INTS,
+        st.booleans(),
+        st.none() | st.builds(Summand, INTS, st.lists(TEXTS, max_size=3).map(tuple)),
     ),
     Kind.REPLY: st.one_of(
         st.builds(ReplyBody, VALUES, st.none(), SECONDS),
@@ -211,6 +216,21 @@ def test_what_may_not_cross_a_link_is_refused_by_the_sender(value: Any) -> None:
         encode_frame(Kind.CALL, CallBody("echo", (value,), 0, True))
 
 
+def test_a_sum_of_too_many_parties_is_refused_on_both_sides() -> None:
+    def of(count: int) -> CallBody:
+        return CallBody("embed", (), 0, True, Summand(1, ("p",) * count))
+
+    with pytest.raises(ProtocolError, match="more than 1024 parties"):
+        encode_frame(Kind.CALL, of(1025))
+    message = bytearray(encode_frame(Kind.CALL, of(1024)))
+    (frame,) = decode_frames(bytes(message))
+    assert frame.body == of(1024)
+    at = bytes(message).index(struct.pack("<qI", 1, 1024)) + 8
+    message[at : at + 4] = struct.pack("<I", 1025)
+    with pytest.raises(ProtocolError, match="a sum of 1025 parties; at most 1024"):
+        list(decode_frames(bytes(message)))
+
+
 class TestHeader:
     def changed(self, at: int, value: int) -> bytes:
         message = bytearray(encode_frame(Kind.ACKNOWLEDGE, seen=1))
@@ -221,7 +241,7 @@ class TestHeader:
         ("at", "value", "complaint"),
         [
             (0, 0, "begins with"),
-            (4, 1, "version 1, and this side speaks 2"),
+            (4, 1, "version 1, and this side speaks 3"),
             (5, 0, "unknown kind 0"),
             (5, 77, "unknown kind 77"),
             (6, 1, "reserved"),
@@ -240,6 +260,6 @@ class TestHeader:
 
     def test_header_is_as_documented(self) -> None:
         message = encode_frame(Kind.ACKNOWLEDGE, id=5, seen=7)
-        expected = b"CLND\x02\x08" + bytes(6) + (5).to_bytes(8, "little") + b"\7" + bytes(7)
+        expected = b"CLND\x03\x08" + bytes(6) + (5).to_bytes(8, "little") + b"\7" + bytes(7)
         assert message == expected
         assert len(message) == HEADER_BYTES

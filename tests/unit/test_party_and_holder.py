@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import Diverged, MissingBlock, ProtocolError, StorageError
 from colonnade.core.label_holder import LabelHolder, LabelPart
-from colonnade.core.messages import Batch, Call
+from colonnade.core.messages import Batch, Call, Summand
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.party import Part
 from colonnade.core.split_step import SplitParty
@@ -162,6 +162,13 @@ class TestRefusals:
         assert (reply.id, reply.party, reply.exchange, reply.value) == (5, "bank", 3, None)
         assert reply.failure is not None
         assert reply.failure.kind == "ProtocolError"
+
+    def test_without_a_guard_nothing_is_sent_where_a_part_of_a_sum_is_asked_for(self) -> None:
+        call = Call(5, "bank", "embed", (FIRST,), 3, True, Summand(0, ("bank", "shop")))
+        reply = make_party().execute(call)
+        assert reply.value is None
+        assert reply.failure is not None
+        assert "'bank' has no protection that could do this" in reply.failure.message
 
 
 class TestPartyState:

@@ -15,8 +15,10 @@ __all__ = [
     "Call",
     "Failure",
     "Reply",
+    "Summand",
     "Value",
     "isolated",
+    "num_call_bytes",
     "num_payload_bytes",
     "pack_reply",
     "unpack_reply",
@@ -40,8 +42,19 @@ Value: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
+class Summand:
+    """What an answer is part of: the sum of these parties' answers, under a serial used once."""
+
+    serial: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
-    """One verb for one party; the reply carries the same id."""
+    """One verb for one party; the reply carries the same id.
+
+    With ``summand`` the answer is to leave as part of a sum, or not at all.
+    """
 
     id: int
     party: str
@@ -49,6 +62,7 @@ class Call:
     arguments: tuple[Value, ...]
     exchange: int
     wants_reply: bool
+    summand: Summand | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +117,14 @@ def num_payload_bytes(value: Value) -> int:
     if isinstance(value, Mapping):
         return sum(len(key.encode()) + num_payload_bytes(item) for key, item in value.items())
     return 8
+
+
+def num_call_bytes(call: Call) -> int:
+    """Bytes of all that a call carries: its arguments, and the sum that its answer is part of."""
+    num_bytes = sum(map(num_payload_bytes, call.arguments))
+    if call.summand is not None:
+        num_bytes += 8 + sum(len(name.encode()) for name in call.summand.names)
+    return num_bytes
 
 
 def pack_reply(reply: Reply) -> dict[str, Any]:

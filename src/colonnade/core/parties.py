@@ -30,7 +30,7 @@ from colonnade.core.errors import (
     Refused,
 )
 from colonnade.core.fabric import Fabric
-from colonnade.core.messages import Call, Reply, Value, pack_reply, unpack_reply
+from colonnade.core.messages import Call, Reply, Summand, Value, pack_reply, unpack_reply
 from colonnade.core.protection import Reader
 from colonnade.core.sums import Sums, Total
 
@@ -116,15 +116,17 @@ class Parties:
         *arguments: Any,
         among: Iterable[str] | None = None,
         deadline: int | None = None,
+        summand: Summand | None = None,
     ) -> dict[str, Any]:
         """Ask each party and wait for the answers, in party order.
 
         With a deadline, those that came later are absent. Without one, the run's patience
-        decides: wait, stop with NoAnswer, or continue without.
+        decides: wait, stop with NoAnswer, or continue without. ``summand`` is for sums.
         """
         chosen = self._chosen(among)
         open_calls = {
-            self._send(name, verb, arguments, True): (name, self.exchange) for name in chosen
+            self._send(name, verb, arguments, True, summand): (name, self.exchange)
+            for name in chosen
         }
         limit = self.deadline() if deadline is None else deadline
         answers: dict[str, Any] = {}
@@ -247,14 +249,22 @@ class Parties:
             raise ProtocolError(f"no party {unknown} here; there are {list(self.names)}")
         return tuple(name for name in self.names if name in wanted)
 
-    def _send(self, party: str, verb: str, arguments: tuple[Any, ...], wants_reply: bool) -> int:
+    def _send(
+        self,
+        party: str,
+        verb: str,
+        arguments: tuple[Any, ...],
+        wants_reply: bool,
+        summand: Summand | None = None,
+    ) -> int:
         if any(type(item) is Each for item in arguments):
             arguments = tuple(
                 _own(item, party, verb) if type(item) is Each else item for item in arguments
             )
         number = self._next_id
         self._next_id += 1
-        self.fabric.send(Call(number, party, verb, arguments, self.exchange, wants_reply))
+        call = Call(number, party, verb, arguments, self.exchange, wants_reply, summand)
+        self.fabric.send(call)
         return number
 
     def _is_expected(self, reply: Reply, open_calls: Mapping[int, tuple[str, int]]) -> bool:

@@ -187,8 +187,10 @@ class Party(Respondent):
     # The door
 
     def entering(self, call: Call) -> None:
-        """Forget what was encoded for the call before."""
+        """Forget what was encoded for the call before; an order to add up is for the guard."""
         self._made.clear()
+        if call.summand is not None:
+            self._own_guard().add_up(call.summand)
 
     def leaving(self, call: Call, value: Value) -> Value:
         """Let the guard look at what leaves."""
@@ -254,11 +256,6 @@ class Party(Respondent):
     def accept_keys(self, keys: Mapping[str, Tensor]) -> None:
         """Agree on secrets with the other parties, whose keys these are."""
         self._own_guard().accept_keys(keys)
-
-    @verb
-    def add_up(self, serial: int, names: str) -> None:
-        """The next answer goes into a sum of these parties' (one name per line)."""
-        self._own_guard().add_up(serial, tuple(names.split("\n")))
 
     @verb
     def local_steps(self) -> int:

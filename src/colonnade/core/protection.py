@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from colonnade.core.batches import BatchPlan
-from colonnade.core.messages import Batch, Call, Value
+from colonnade.core.messages import Batch, Call, Summand, Value
 
 __all__ = ["Encoding", "Guard", "Reader"]
 
@@ -57,8 +57,8 @@ class Guard(ABC):
         """Agree with every other party on a secret, by the keys that they signed."""
 
     @abstractmethod
-    def add_up(self, serial: int, names: tuple[str, ...]) -> None:
-        """The next answer goes into a sum of these parties', under a serial used once."""
+    def add_up(self, summand: Summand) -> None:
+        """Raise unless an answer may go into this sum; from then on its serial is used up."""
 
     @abstractmethod
     def seal(self) -> Mapping[str, Any]:

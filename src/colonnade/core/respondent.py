@@ -38,6 +38,8 @@ class Respondent:
 
     def entering(self, call: Call) -> None:
         """A call whose arguments are in order is about to run."""
+        if call.summand is not None:
+            raise ProtocolError(f"'{self.name}' adds nothing up")
 
     def leaving(self, call: Call, value: Value) -> Value:
         """What leaves in place of an answer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,8 @@ from colonnade.core.fabric import Clock, Fabric, RealClock
 from colonnade.core.messages import (
     Call,
     Reply,
-    Value,
     isolated,
+    num_call_bytes,
     num_payload_bytes,
     pack_reply,
     unpack_reply,
@@ -28,12 +28,15 @@ __all__ = ["InProcess", "LocalFabric", "isolated_call"]
 def isolated_call(call: Call) -> Call:
     """The call as it arrives at the other end: no shared memory, no autograd graph."""
     arguments = tuple(isolated(item) for item in call.arguments)
-    return Call(call.id, call.party, call.verb, arguments, call.exchange, call.wants_reply)
-
-
-def num_bytes_of(values: Iterable[Value]) -> int:
-    """Payload of all the values together."""
-    return sum(num_payload_bytes(item) for item in values)
+    return Call(
+        call.id,
+        call.party,
+        call.verb,
+        arguments,
+        call.exchange,
+        call.wants_reply,
+        call.summand,
+    )
 
 
 class LocalFabric(Fabric):
@@ -92,7 +95,7 @@ class InProcess(LocalFabric):
     def send(self, call: Call) -> None:
         """Run the call at its party, now."""
         call = isolated_call(call)
-        self.meter.sent(call.party, num_bytes_of(call.arguments))
+        self.meter.sent(call.party, num_call_bytes(call))
         began = time.perf_counter()
         reply = self.parties[call.party].execute(call)
         self.meter.parties[call.party].seconds_computing += time.perf_counter() - began

@@ -20,11 +20,18 @@ from typing import Any
 
 from colonnade.core.errors import ConfigError, Deadlock
 from colonnade.core.fabric import TICKS_PER_SECOND, UNBOUNDED, Clock
-from colonnade.core.messages import Call, Reply, num_payload_bytes, pack_reply, unpack_reply
+from colonnade.core.messages import (
+    Call,
+    Reply,
+    num_call_bytes,
+    num_payload_bytes,
+    pack_reply,
+    unpack_reply,
+)
 from colonnade.core.respondent import Respondent
 from colonnade.core.seeds import derive_seed
 from colonnade.fabrics.durations import Constant, Duration, Shares, Stopwatch, Utilization
-from colonnade.fabrics.local import LocalFabric, isolated_call, num_bytes_of
+from colonnade.fabrics.local import LocalFabric, isolated_call
 from colonnade.fabrics.sleeps import Awake, Sleep
 
 __all__ = ["Profile", "Simulated", "with_traces"]
@@ -196,7 +203,7 @@ class Simulated(LocalFabric):
         """Settle the call's whole course and put its reply on the clock."""
         call = isolated_call(call)
         site = self._sites[call.party]
-        num_bytes = num_bytes_of(call.arguments)
+        num_bytes = num_call_bytes(call)
         self.meter.sent(call.party, num_bytes)
         now = self._clock.tick
         arrives = site.down.deliver(now, num_bytes, site.watches["latency"].draw(now))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from colonnade.core.errors import NoAnswer, ProtocolError
+from colonnade.core.messages import Summand
 from colonnade.core.parties import Parties
 from colonnade.core.sums import Total
 from colonnade.protect.ring import sum_of
@@ -54,9 +55,14 @@ class RingSums:
                     parties=tuple(sorted(self._masked - set(masked))),
                 )
             self._serial += 1
-            await parties.tell("add_up", self._serial, "\n".join(masked), among=chosen)
             limit = None if timeout is None else parties.now() + timeout
-            answers = await parties.ask(verb, *arguments, among=chosen, deadline=limit)
+            answers = await parties.ask(
+                verb,
+                *arguments,
+                among=chosen,
+                deadline=limit,
+                summand=Summand(self._serial, masked),
+            )
             if answers and all(name in answers for name in masked):
                 return self._sum(answers, verb)
             chosen = tuple(answers)

@@ -14,6 +14,7 @@ twice, whatever a checkpoint goes back to.
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor
 
 from colonnade.core.errors import ProtocolError, Refused
+from colonnade.core.messages import Summand
 from colonnade.protect.extra import needed
 from colonnade.protect.identity import Signer, Verifier
 from colonnade.protect.ring import RingArray, ring_type
@@ -50,7 +52,7 @@ class Blinding:
         self._last_serial = -1
         # The last parties that were found to be in order; and memory for a keystream.
         self._checked: tuple[str, ...] = ()
-        self._pad: _Pad = _make_pad(0, spec)
+        self._pad: _Pad = _make_pad((0,), spec)
 
     def offer(self) -> Tensor:
         """A fresh public key and nonce under own signature; earlier keys are forgotten."""
@@ -79,8 +81,9 @@ class Blinding:
         # The private key has done its work: what it could decrypt later, nobody should.
         self._private = None
 
-    def check(self, serial: int, names: tuple[str, ...]) -> None:
+    def check(self, summand: Summand) -> None:
         """Raise unless a sum of these parties under this serial may be taken part in."""
+        serial, names = summand.serial, summand.names
         if not self._last_serial < serial < _MOST_SERIALS:
             raise Refused(
                 f"party '{self._party}' refuses, rule 'fresh masks': serial {serial} does not come "
@@ -105,15 +108,17 @@ class Blinding:
         if strangers:
             raise ProtocolError(f"party '{self._party}': no key is agreed on with {strangers}")
 
-    def mask(self, values: RingArray, serial: int, names: tuple[str, ...], label: bytes) -> None:
+    def mask(self, values: RingArray, summand: Summand, label: bytes) -> None:
         """Add what hides the values; in place. All parties must give the same label."""
         nonce = (
-            serial.to_bytes(4, "big") + hashlib.blake2b(label, digest_size=8).digest() + bytes(4)
+            summand.serial.to_bytes(4, "big")
+            + hashlib.blake2b(label, digest_size=8).digest()
+            + bytes(4)
         )
-        if len(self._pad.numbers) != len(values):
-            self._pad = _make_pad(len(values), self._spec)
+        if self._pad.numbers.shape != values.shape:
+            self._pad = _make_pad(values.shape, self._spec)
         zeros, keystream, numbers = self._pad
-        for name in names:
+        for name in summand.names:
             if name == self._party:
                 continue
             stream = self._streams[name]
@@ -143,19 +148,20 @@ class Blinding:
 
 
 class _Pad(NamedTuple):
-    """Memory for a keystream of one length, and the same bytes as numbers of the ring."""
+    """Memory for a keystream of one shape, and the same bytes as numbers of the ring."""
 
     zeros: memoryview
     keystream: bytearray
     numbers: RingArray
 
 
-def _make_pad(count: int, ring: Ring) -> _Pad:
+def _make_pad(shape: tuple[int, ...], ring: Ring) -> _Pad:
     kind = ring_type(ring)
+    count = math.prod(shape)
     num_bytes = count * np.dtype(kind).itemsize
     # The cipher wants room for a block more than it writes.
     keystream = bytearray(num_bytes + 16)
-    numbers: RingArray = np.frombuffer(keystream, dtype=kind, count=count)
+    numbers: RingArray = np.frombuffer(keystream, dtype=kind, count=count).reshape(shape)
     return _Pad(memoryview(bytes(num_bytes)), keystream, numbers)
 
 

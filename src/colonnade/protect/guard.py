@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from colonnade.core.config import dump
 from colonnade.core.errors import ConfigError, Diverged, ProtocolError, Refused
-from colonnade.core.messages import Batch, Call, Value, num_payload_bytes
+from colonnade.core.messages import Batch, Call, Summand, Value, num_payload_bytes
 from colonnade.core.protection import Encoding, Guard
 from colonnade.core.seeds import derive_seed
 from colonnade.protect.accounting import Account
@@ -102,7 +102,6 @@ class PartyGuard(Guard):
                     "budget": None if budget is None else dump(budget),
                 }
             )
-        self._order: tuple[int, tuple[str, ...]] | None = None
         # What compression left out, by sample of the training part.
         self._left_out: Tensor | None = None
 
@@ -167,13 +166,12 @@ class PartyGuard(Guard):
         """Agree with the others."""
         self._own_blinding().accept(keys)
 
-    def add_up(self, serial: int, names: tuple[str, ...]) -> None:
-        """Prepare to send the next answer as part of a sum."""
+    def add_up(self, summand: Summand) -> None:
+        """Check the parties and the serial of a sum."""
         if self._ring is None:
             raise ProtocolError(f"party '{self._party}' sends no fixed-point numbers")
         if self._blinding is not None:
-            self._blinding.check(serial, names)
-        self._order = (serial, names)
+            self._blinding.check(summand)
 
     # State
 
@@ -194,13 +192,12 @@ class PartyGuard(Guard):
         if self._account is not None and state["account"] is not None:
             self._account.restore(state["account"])
         self._left_out = state["left_out"]
-        self._order = None
 
     # Forms
 
     def _in_ring(self, call: Call, value: Value, made: Sequence[Encoding], ring: Ring) -> Value:
-        order, self._order = self._order, None
-        if order is None:
+        summand = call.summand
+        if summand is None:
             if self._blinding is not None and _holds(value, made):
                 raise Refused(
                     f"party '{self._party}' refuses, rule 'blind': '{call.verb}' asks for its "
@@ -219,11 +216,10 @@ class PartyGuard(Guard):
                 party=self._party,
             )
         if self._blinding is not None:
-            serial, names = order
             batches = [(item.part, item.number) for item in call.arguments if type(item) is Batch]
-            label = repr((call.exchange, call.verb, batches, names, *value.shape))
-            self._blinding.mask(numbers, serial, names, label.encode())
-        return to_wire(numbers, value.shape)
+            label = repr((call.exchange, call.verb, batches, summand.names, *value.shape))
+            self._blinding.mask(numbers, summand, label.encode())
+        return to_wire(numbers)
 
     def _packed(self, value: Value, made: Sequence[Encoding], spec: Compression) -> Value:
         """The answer with every embedding in it packed; other tensors stay as they are."""

@@ -23,7 +23,7 @@ def ring_type(ring: Ring) -> type[np.unsignedinteger[Any]]:
 
 
 def into_ring(values: Tensor, ring: Ring) -> RingArray | None:
-    """Values clipped to the range and rounded to the nearest step, flat; none if not finite."""
+    """Values clipped to the range and rounded to the nearest step; none if not finite."""
     # NumPy takes half the time of torch for these few numbers, and rounds alike: halves to even.
     plain = values.detach().numpy()
     # One that is not a number makes both of them none either.
@@ -34,15 +34,13 @@ def into_ring(values: Tensor, ring: Ring) -> RingArray | None:
         plain = plain.clip(-ring.range, ring.range)
     scaled = plain * plain.dtype.type(2.0**ring.fraction_bits)
     np.rint(scaled, out=scaled)
-    whole = scaled.astype(_signed_type(ring)).reshape(-1)
-    numbers: RingArray = whole.view(ring_type(ring))
+    numbers: RingArray = scaled.astype(_signed_type(ring)).view(ring_type(ring))
     return numbers
 
 
-def to_wire(values: RingArray, shape: torch.Size) -> Tensor:
+def to_wire(values: RingArray) -> Tensor:
     """As a tensor of signed numbers, which is what torch can carry."""
-    signed = values.view(np.int32 if values.dtype.itemsize == 4 else np.int64)
-    return torch.from_numpy(signed).view(shape)
+    return torch.from_numpy(values.view(np.int32 if values.dtype.itemsize == 4 else np.int64))
 
 
 def sum_of(wires: Sequence[Tensor], ring: Ring, dtype: torch.dtype) -> Tensor | None:
@@ -55,11 +53,14 @@ def sum_of(wires: Sequence[Tensor], ring: Ring, dtype: torch.dtype) -> Tensor | 
     if any(item.dtype != kind or item.shape != first.shape for item in wires):
         return None
     # Signed numbers go around as unsigned ones do. What came is never changed.
-    total = first + others[0] if others else first
-    for item in others[1:]:
-        total += item
+    total = first.numpy()
+    for item in others:
+        total = total + item.numpy()
     # A power of two scales without rounding: rounded is once, into the type.
-    return total.to(dtype).mul_(2.0**-ring.fraction_bits)
+    ordinary: Any = np.float64 if dtype == torch.float64 else np.float32
+    numbers = total.astype(ordinary)
+    numbers *= ordinary(2.0**-ring.fraction_bits)
+    return torch.from_numpy(numbers)
 
 
 def _wire_type(ring: Ring) -> torch.dtype:

@@ -166,6 +166,7 @@ class Execution:
                 body.arguments,
                 body.exchange,
                 body.wants_reply,
+                body.summand,
             )
         )
         if reply.failure is not None:

@@ -17,7 +17,14 @@ from typing import Any
 
 from colonnade.core.errors import Deadlock, Diverged, NoAnswer, PartyFailed
 from colonnade.core.fabric import TICKS_PER_SECOND, Clock, Fabric, RealClock
-from colonnade.core.messages import Call, Reply, num_payload_bytes, pack_reply, unpack_reply
+from colonnade.core.messages import (
+    Call,
+    Reply,
+    num_call_bytes,
+    num_payload_bytes,
+    pack_reply,
+    unpack_reply,
+)
 from colonnade.core.parties import Patience
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.hub import Hub
@@ -173,7 +180,7 @@ class GrpcFabric(Fabric):
     def send(self, call: Call) -> None:
         """Put a call on its way; it is written out at the next wait, or a moment later."""
         was_sent = self._session.send(call.party, call, self)
-        self.meter.sent(call.party, sum(map(num_payload_bytes, call.arguments)))
+        self.meter.sent(call.party, num_call_bytes(call))
         if not was_sent:
             return
         if call.wants_reply:

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from colonnade.core.errors import ProtocolError
-from colonnade.core.messages import Failure, Value
+from colonnade.core.messages import Failure, Summand, Value
 from colonnade.fabrics.grpc.values import (
     F64,
     I64,
     MAX_NAME,
     U8,
+    U32,
     U64,
     Reader,
     put_text,
@@ -47,13 +48,14 @@ __all__ = [
 ]
 
 # Also goes up when both sides derive something anew without a word, such as batches (2).
-VERSION = 2
+VERSION = 3
 MAGIC = b"CLND"
 _HEADER = struct.Struct("<4sBBHIQQ")
 HEADER_BYTES = _HEADER.size
 
 _MAX_REASON = 16 * 1024
 _MAX_ARGUMENTS = 64
+_MAX_SUMMANDS = 1024
 
 
 class Kind(IntEnum):
@@ -89,12 +91,13 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class CallBody:
-    """One verb with its arguments."""
+    """One verb with its arguments, and the sum that its answer is part of."""
 
     verb: str
     arguments: tuple[Value, ...]
     exchange: int
     wants_reply: bool
+    summand: Summand | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,9 @@ def encode_frame(kind: Kind, body: Body = None, *, id: int = 0, seen: int = 0) -
         parts.append(U8.pack(len(body.arguments)))
         for item in body.arguments:
             put_value(parts, item)
+        parts.append(U8.pack(body.summand is not None))
+        if body.summand is not None:
+            _put_summand(parts, body.summand)
     elif isinstance(body, ReplyBody):
         parts.append(F64.pack(body.seconds) + U8.pack(body.failure is not None))
         if body.failure is None:
@@ -162,6 +168,14 @@ def encode_frame(kind: Kind, body: Body = None, *, id: int = 0, seen: int = 0) -
         raise ProtocolError(f"a {kind.name} frame of {length} bytes; at most {0xFFFF_FFFF} fit")
     parts[0] = _HEADER.pack(MAGIC, VERSION, kind, 0, length, id, seen)
     return b"".join(parts)
+
+
+def _put_summand(parts: list[bytes | memoryview], summand: Summand) -> None:
+    if len(summand.names) > _MAX_SUMMANDS:
+        raise ProtocolError(f"a sum of more than {_MAX_SUMMANDS} parties")
+    parts.append(I64.pack(summand.serial) + U32.pack(len(summand.names)))
+    for name in summand.names:
+        put_text(parts, name, MAX_NAME, "party of a sum")
 
 
 def _cut(text: str, most: int) -> str:
@@ -213,7 +227,8 @@ def _read_body(kind: Kind, reader: Reader) -> Body:
         if count > _MAX_ARGUMENTS:
             raise ProtocolError(f"{count} arguments; at most {_MAX_ARGUMENTS}")
         arguments = tuple(read_value(reader, f"argument {at}") for at in range(count))
-        return CallBody(verb, arguments, exchange, wants)
+        summand = _read_summand(reader) if reader.flag("part of a sum") else None
+        return CallBody(verb, arguments, exchange, wants, summand)
     if kind is Kind.REPLY:
         seconds = reader.float("seconds")
         if not (seconds >= 0 and math.isfinite(seconds)):
@@ -230,3 +245,11 @@ def _read_body(kind: Kind, reader: Reader) -> Body:
     if kind is Kind.REFUSE:
         return Notice(reader.text(MAX_NAME, "kind"), reader.text(_MAX_REASON, "message"))
     return None
+
+
+def _read_summand(reader: Reader) -> Summand:
+    serial = reader.number(I64, "serial")
+    count = reader.number(U32, "parties of a sum")
+    if count > _MAX_SUMMANDS:
+        raise ProtocolError(f"a sum of {count} parties; at most {_MAX_SUMMANDS}")
+    return Summand(serial, tuple(reader.text(MAX_NAME, "party of a sum") for _ in range(count)))

@@ -79,7 +79,9 @@ class Post:
         if call is None:
             frame = encode_frame(Kind.BARRIER, id=number)
         else:
-            body = CallBody(call.verb, call.arguments, call.exchange, call.wants_reply)
+            body = CallBody(
+                call.verb, call.arguments, call.exchange, call.wants_reply, call.summand
+            )
             frame = encode_frame(Kind.CALL, body, id=number)
         if len(frame) > self._message_bytes:
             raise ProtocolError(
