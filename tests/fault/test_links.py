@@ -14,7 +14,15 @@ import pytest
 import torch
 
 from authority import Authority, admit, authority, hub_identity, identity_of
-from colonnade.core.errors import IdentityRefused, NoAnswer, PartyRestarted
+from colonnade.core.errors import (
+    ColonnadeError,
+    IdentityRefused,
+    NoAnswer,
+    PartyFailed,
+    PartyRestarted,
+    StorageError,
+    TableUnreadable,
+)
 from colonnade.core.parties import Parties, Patience
 from colonnade.core.verbs import verb
 from colonnade.fabrics.grpc.agent import Agent
@@ -304,6 +312,48 @@ class TestHangs:
         }
         with pytest.raises(NoAnswer, match="'a'"):
             actions[verb]()
+
+
+class TestOwnFiles:
+    """Where a party keeps its files is its own business; that they fail it is not."""
+
+    ERRORS = (StorageError("/srv/telco/run/1: damaged"), TableUnreadable("/srv/telco.csv: gone"))
+
+    @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+    def test_the_label_holder_is_told_the_kind(
+        self, net: Net, error: ColonnadeError, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Forgetful(ProbeParty):
+            @verb
+            def read(self) -> int:
+                raise error
+
+        net.agent(Forgetful(name="a"))
+        with pytest.raises(PartyFailed) as caught:
+            ask(net.fabric(), "read")
+        assert f"{type(error).__name__}: in verb 'read'; see its log" in str(caught.value)
+        assert "/srv" not in str(caught.value)
+        assert str(error) in caplog.text
+
+    def test_the_same_when_a_session_begins(
+        self, net: Net, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def no_respondent(purpose: str) -> ProbeParty:
+            raise StorageError("/srv/telco/key: not a key")
+
+        agent = Agent(
+            identity=identity_of("a"),
+            address=net.proxy.address,
+            respondent_for=no_respondent,
+            links=QUICK,
+        )
+        serving = threading.Thread(target=agent.serve, daemon=True)
+        serving.start()
+        with pytest.raises(PartyFailed, match="StorageError: when a session began; see its log"):
+            ask(net.fabric(), "total")
+        agent.stop()
+        serving.join(SECONDS)
+        assert "/srv/telco/key: not a key" in caplog.text
 
 
 class TestFlood:

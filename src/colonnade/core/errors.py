@@ -6,7 +6,8 @@
     ├── ConfigError          a setting is wrong; the message starts with the key's path
     ├── DataError            a block, label or id can't be used as it is
     │   ├── DatasetNotFound  a named data set is not on this machine
-    │   └── MissingBlock     a party's block is absent where the method needs it
+    │   ├── MissingBlock     a party's block is absent where the method needs it
+    │   └── TableUnreadable  a table's file is not there, or not what its ending says
     ├── RunError             something went wrong while training or predicting
     │   ├── PartyFailed      a party answered with an error
     │   ├── NoAnswer         a party did not answer by the deadline
@@ -23,6 +24,8 @@ A message names what, where, and the remedy. Catch ``ColonnadeError`` to catch t
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 __all__ = [
     "BudgetSpent",
@@ -41,11 +44,15 @@ __all__ = [
     "Refused",
     "RunError",
     "StorageError",
+    "TableUnreadable",
 ]
 
 
 class ColonnadeError(Exception):
     """Base of every error that Colonnade raises on purpose."""
+
+    # Whether its words name files of where it happened: they are for nobody elsewhere.
+    names_files: ClassVar[bool] = False
 
 
 class ConfigError(ColonnadeError, ValueError):
@@ -62,6 +69,12 @@ class DatasetNotFound(DataError):
 
 class MissingBlock(DataError):
     """A party's block is absent where the method needs it."""
+
+
+class TableUnreadable(DataError):
+    """A table's file is not there, or not what its ending says."""
+
+    names_files = True
 
 
 class RunError(ColonnadeError):
@@ -141,3 +154,5 @@ class IdentityRefused(ColonnadeError):
 
 class StorageError(ColonnadeError):
     """A run directory or a checkpoint can't be used."""
+
+    names_files = True

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from pyarrow import ArrowException
 
-from colonnade.core.errors import ColonnadeError, ConfigError, DataError
+from colonnade.core.errors import ColonnadeError, ConfigError, DataError, TableUnreadable
 
 __all__ = [
     "Block",
@@ -196,13 +196,15 @@ def read_table(path: Path, *, text_columns: Sequence[str] = ()) -> pd.DataFrame:
 def is_parquet(path: Path) -> bool:
     """Whether a table is Parquet, by its ending; refuse a file that is not there or of no kind."""
     if not path.is_file():
-        raise DataError(f"{path}: no such file; check the path (in a TOML file, relative to it)")
+        raise TableUnreadable(
+            f"{path}: no such file; check the path (in a TOML file, relative to it)"
+        )
     name = path.name.lower()
     if name.endswith((".parquet", ".pq")):
         return True
     if name.endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")):
         return False
-    raise DataError(f"{path}: unknown kind of file; use .csv, .csv.gz, .tsv or .parquet")
+    raise TableUnreadable(f"{path}: unknown kind of file; use .csv, .csv.gz, .tsv or .parquet")
 
 
 def separator_of(path: Path) -> str:
@@ -221,14 +223,14 @@ def readable_as(kind: str, path: Path) -> Iterator[None]:
     except ColonnadeError:
         raise
     except pd.errors.ParserWarning as error:
-        raise DataError(
+        raise TableUnreadable(
             f"{path}: rows have more fields than the header has names; remove trailing "
             "separators, or name every column"
         ) from error
     except pd.errors.EmptyDataError as error:
-        raise DataError(f"{path}: the file is empty; it needs a header and rows") from error
+        raise TableUnreadable(f"{path}: the file is empty; it needs a header and rows") from error
     except (ArrowException, OSError, ValueError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: not readable as {kind} ({str(error).strip()})") from error
+        raise TableUnreadable(f"{path}: not readable as {kind} ({str(error).strip()})") from error
 
 
 def read_block(

@@ -133,7 +133,8 @@ class Execution:
         try:
             session.respondent = self._respondent_for(session.purpose)
         except ColonnadeError as error:
-            session.failure = Failure(type(error).__name__, str(error))
+            _LOG.warning("opening a session failed: %s: %s", type(error).__name__, error)
+            session.failure = Failure(type(error).__name__, _told(error, "when a session began"))
         except Exception as error:
             _LOG.warning(
                 "opening a session failed: %s\n%s", type(error).__name__, where_it_happened(error)
@@ -176,6 +177,9 @@ class Execution:
             said = f": {cause}" if isinstance(cause, ColonnadeError) else ""
             where = where_it_happened(cause)
             _LOG.warning("verb %r failed: %s%s\n%s", body.verb, reply.failure.kind, said, where)
+            if isinstance(cause, ColonnadeError):
+                told = _told(cause, f"in verb '{body.verb}'")
+                return None, Failure(reply.failure.kind, told)
         return reply.value, reply.failure
 
     def _reply(self, item: _Do, body: ReplyBody) -> None:
@@ -196,6 +200,11 @@ class Execution:
             if replies.is_closed or self._is_ending:
                 return
         self._has_replied()
+
+
+def _told(error: ColonnadeError, where: str) -> str:
+    """What the hub is told of an error: nothing that names this party's files."""
+    return f"{where}; see its log" if error.names_files else str(error)
 
 
 def where_it_happened(error: BaseException | None) -> str:
