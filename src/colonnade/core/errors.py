@@ -25,8 +25,6 @@ A message names what, where, and the remedy. Catch ``ColonnadeError`` to catch t
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 __all__ = [
     "BudgetSpent",
     "ColonnadeError",
@@ -51,8 +49,9 @@ __all__ = [
 class ColonnadeError(Exception):
     """Base of every error that Colonnade raises on purpose."""
 
-    # Whether its words name files of where it happened: they are for nobody elsewhere.
-    names_files: ClassVar[bool] = False
+    def told(self) -> str:
+        """What another organisation may read of it."""
+        return str(self)
 
 
 class ConfigError(ColonnadeError, ValueError):
@@ -74,7 +73,9 @@ class MissingBlock(DataError):
 class TableUnreadable(DataError):
     """A table's file is not there, or not what its ending says."""
 
-    names_files = True
+    def told(self) -> str:
+        """Neither the file nor what a reader of files said of it, which may quote the table."""
+        return "its table can't be read; see its log"
 
 
 class RunError(ColonnadeError):
@@ -155,4 +156,8 @@ class IdentityRefused(ColonnadeError):
 class StorageError(ColonnadeError):
     """A run directory or a checkpoint can't be used."""
 
-    names_files = True
+    def told(self) -> str:
+        """Without the directory of the file that a message begins with."""
+        path, colon, what = str(self).partition(": ")
+        told = path.replace("\\", "/").rpartition("/")[2] + colon + what
+        return "its storage failed; see its log" if "/" in told or "\\" in told else told

@@ -134,7 +134,7 @@ class Execution:
             session.respondent = self._respondent_for(session.purpose)
         except ColonnadeError as error:
             _LOG.warning("opening a session failed: %s: %s", type(error).__name__, error)
-            session.failure = Failure(type(error).__name__, _told(error, "when a session began"))
+            session.failure = Failure(type(error).__name__, error.told())
         except Exception as error:
             _LOG.warning(
                 "opening a session failed: %s\n%s", type(error).__name__, where_it_happened(error)
@@ -178,8 +178,7 @@ class Execution:
             where = where_it_happened(cause)
             _LOG.warning("verb %r failed: %s%s\n%s", body.verb, reply.failure.kind, said, where)
             if isinstance(cause, ColonnadeError):
-                told = _told(cause, f"in verb '{body.verb}'")
-                return None, Failure(reply.failure.kind, told)
+                return None, Failure(reply.failure.kind, cause.told())
         return reply.value, reply.failure
 
     def _reply(self, item: _Do, body: ReplyBody) -> None:
@@ -200,11 +199,6 @@ class Execution:
             if replies.is_closed or self._is_ending:
                 return
         self._has_replied()
-
-
-def _told(error: ColonnadeError, where: str) -> str:
-    """What the hub is told of an error: nothing that names this party's files."""
-    return f"{where}; see its log" if error.names_files else str(error)
 
 
 def where_it_happened(error: BaseException | None) -> str:
