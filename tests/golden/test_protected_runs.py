@@ -332,10 +332,16 @@ def test_one_passive_party_has_nothing_to_hide_behind() -> None:
             build(settings(["blind"]), given)
 
 
-def test_a_blinded_party_does_not_send_its_embedding_by_itself() -> None:
-    federation = build(settings(["blind"]))
-    with pytest.raises(Refused, match="rule 'blind': 'infer' asks for its embedding by itself"):
-        federation.fabric.run(federation.parties.ask("infer", Batch("test", 0)))
+@pytest.mark.parametrize(
+    ("method", "verbs"), [("splitnn", ("infer", "embed")), ("aggvfl", ("predict", "conclude"))]
+)
+def test_a_blinded_party_does_not_send_its_embedding_by_itself(
+    method: str, verbs: tuple[str, ...]
+) -> None:
+    federation = build(settings(["blind"], method))
+    for verb in verbs:
+        with pytest.raises(Refused, match=f"rule 'blind': '{verb}' asks for its embedding by"):
+            federation.fabric.run(federation.parties.ask(verb, Batch("test", 0), among=["shop"]))
     # The label holder's own block is at its side.
     asked = federation.parties.ask("infer", Batch("test", 0), among=["bank"])
     assert set(federation.fabric.run(asked)) == {"bank"}
@@ -490,6 +496,30 @@ def test_a_spent_budget_ends_the_run_with_the_last_checkpoint(
 
 
 # The ledger of a run.
+
+
+@pytest.mark.parametrize(
+    ("chain", "method", "expected"),
+    [
+        (["blind"], "easter", {"offer_key": "none", "embed": "blind", "decide": "none"}),
+        ([PERTURB, "blind"], "easter", {"embed": "perturb+blind", "decide": "perturb"}),
+        ([PERTURB], "splitnn", {"embed": "perturb", "infer": "perturb", "privacy_spent": "none"}),
+        ([{"kind": "quantize", "bits": 4}], "easter", {"embed": "quantize", "decide": "none"}),
+        # A whole model's outputs leave in the embedding's place, and like it.
+        ([{"kind": "quantize", "bits": 4}], "aggvfl", {"predict": "quantize"}),
+        ([{"kind": "top_k", "keep": 0.5}], "local", {"predict": "top_k", "conclude": "top_k"}),
+        (["blind"], "aggvfl", {"predict": "blind", "conclude": "blind"}),
+    ],
+)
+def test_an_entry_says_how_that_very_answer_was_protected(
+    chain: list[Any], method: str, expected: dict[str, str], tmp_path: Path
+) -> None:
+    """A party that blinds its embeddings sends EASTER's predictions as they are."""
+    train(parse_spec(settings(chain, method)), sources=sources(), directory=tmp_path / "run")
+    entries = list(read_ledger(party_directory(tmp_path / "run", "shop")))
+    found = {(entry["verb"], entry["protection"]) for entry in entries if entry["event"] == "left"}
+    assert len(found) == len(dict(found))
+    assert expected.items() <= dict(found).items()
 
 
 def test_everything_that_left_is_in_the_ledger(tmp_path: Path) -> None:

@@ -24,12 +24,12 @@ class OwnModelParty(HeadedParty):
     @verb
     def predict(self, batch: Batch) -> Tensor:
         """Send the own model's outputs, which wait for their gradient."""
-        return self.predict_from(batch, self.encode(batch))
+        return self.as_release(self.predict_from(batch, self.encode(batch)))
 
     @verb
     def conclude(self, batch: Batch) -> Tensor:
         """The own model's outputs for prediction."""
-        return self.conclude_from(self.infer(batch))
+        return self.as_release(self.conclude_from(self.infer(batch)))
 
 
 @dataclass(frozen=True, kw_only=True)

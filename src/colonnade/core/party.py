@@ -142,6 +142,12 @@ class Party(Respondent):
         self.clock.work("encode")
         return embedding
 
+    def as_release(self, value: Tensor) -> Tensor:
+        """Have what was made of the last embedding leave in its place, protected as it would be."""
+        if self._made:
+            self._made[-1] = self._made[-1]._replace(embedding=value)
+        return value
+
     def step(
         self,
         embedding: Tensor,

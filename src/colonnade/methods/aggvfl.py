@@ -18,28 +18,13 @@ from typing import Literal
 
 from torch import Tensor
 
-from colonnade.core.headed import HeadedParty
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
 from colonnade.core.method import Method, MethodInfo
+from colonnade.core.own_models import OwnModelParty
 from colonnade.core.parties import Parties, Total
-from colonnade.core.verbs import verb
 
 __all__ = ["AggVFL"]
-
-
-class AggVFLParty(HeadedParty):
-    """The silo's half: a whole model over its own columns."""
-
-    @verb
-    def predict(self, batch: Batch) -> Tensor:
-        """Send R_k, the outputs of the own model."""
-        return self.predict_from(batch, self.encode(batch))
-
-    @verb
-    def conclude(self, batch: Batch) -> Tensor:
-        """The own model's outputs for prediction."""
-        return self.conclude_from(self.infer(batch))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +40,7 @@ class AggVFL(Method):
         heterogeneous_models=True,
         private_labels=True,
     )
-    party = AggVFLParty
+    party = OwnModelParty
     has_heads = True
     has_fusion = False
     takes_sums = True

@@ -126,13 +126,15 @@ class PartyGuard(Guard):
         if self._account is not None and has_tensors:
             for encoding in made:
                 self._account.charge(encoding)
+        before = value
         if self._ring is not None:
             value = self._in_ring(call, value, made, self._ring)
         elif self._compression is not None and made:
             value = self._packed(value, made, self._compression)
         # A seal is not an entry: it would come after what it seals.
         if self._ledger is not None and call.verb != "seal":
-            self._write(call, value)
+            is_noisy = self._perturbation is not None and has_tensors and bool(made)
+            self._write(call, value, is_noisy, _differs(before, value))
         return value
 
     def refused(self, call: Call, error: Exception) -> None:
@@ -243,8 +245,12 @@ class PartyGuard(Guard):
         self._left_out[positions] = wanted - unpack(packed)
         return packed
 
-    def _write(self, call: Call, value: Value) -> None:
+    def _write(self, call: Call, value: Value, is_noisy: bool, is_changed: bool) -> None:
         assert self._ledger is not None
+        form = self._ring or self._compression
+        kinds = ["perturb"] if is_noisy else []
+        if form is not None and is_changed:
+            kinds.append(form.kind)
         shapes: Any = None
         if isinstance(value, Tensor):
             shapes = list(value.shape)
@@ -257,7 +263,8 @@ class PartyGuard(Guard):
                 "verb": call.verb,
                 "shape": shapes,
                 "bytes": num_payload_bytes(value),
-                "protection": self._chain,
+                # Of this answer: not all that a method sends is an embedding.
+                "protection": "+".join(kinds) or "none",
                 "spent": None if self._account is None else self._account.spent(),
             }
         )
@@ -272,3 +279,10 @@ def _holds(value: Value, made: Sequence[Encoding]) -> bool:
     """Whether one of the embeddings is in an answer as it is."""
     items = value.values() if isinstance(value, Mapping) else (value,)
     return any(encoding.embedding is item for encoding in made for item in items)
+
+
+def _differs(before: Value, after: Value) -> bool:
+    """Whether an answer, or an item of it, leaves in another form."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return any(after[key] is not item for key, item in before.items())
+    return after is not before
