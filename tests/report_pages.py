@@ -133,6 +133,8 @@ def run_directory(
                 name: {"epsilon": 2.5, "delta": 1e-5} if place == 1 else None
                 for place, name in enumerate(parties)
             },
+            "protections": {name: ["perturb"] * (place == 1) for place, name in enumerate(parties)},
+            "refusal": None,
             "parties": list(parties),
             "label_holder": holder,
             "num_samples": {"train": 1280, "validation": 160, "test": 161},

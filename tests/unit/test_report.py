@@ -275,6 +275,30 @@ def test_what_was_not_recorded_is_said(tmp_path: Path) -> None:
     assert "not a number accuracy on the validation part" in page.text
 
 
+def test_protections_are_told_apart(tmp_path: Path) -> None:
+    place = run_directory(
+        tmp_path / "run",
+        protections={"telco": ["perturb", "blind"], "shop": ["blind"]},
+    )
+    page = page_of(write_report(place))
+    assert page.rows("telco")[2][1].startswith("ε = 2.5 at δ = 1e-05; blinded")
+    assert page.rows("shop")[2][1].startswith("no ε: blinded")
+    packed = run_directory(tmp_path / "packed", protections={"shop": ["top_k"]})
+    page = page_of(write_report(packed))
+    assert page.rows("shop")[2][1] == "none: embeddings left as 'top_k' makes them, " + (
+        "which bounds nothing"
+    )
+
+
+def test_a_refusal_is_told_with_its_reason(tmp_path: Path) -> None:
+    reason = "party 'shop' refuses by its policy, rule 'budget'"
+    refusal = {"party": "shop", "reason": reason}
+    place = run_directory(tmp_path / "run", stopped_by="refused", refusal=refusal)
+    page = page_of(write_report(place))
+    assert "A party's own rules ended it; the model is that of the last checkpoint" in page.text
+    assert f"It said: {reason}." in page.text
+
+
 def test_label_holder_without_a_block(tmp_path: Path) -> None:
     place = run_directory(tmp_path / "run", label_holder="clinic")
     page = page_of(write_report(place))

@@ -82,6 +82,8 @@ class Summary:
     seconds_computing: Mapping[str, float]
     seconds_waiting: Mapping[str, float]
     privacy: Mapping[str, Privacy | None]
+    protections: Mapping[str, tuple[str, ...]]
+    refusal: str | None
     parties: tuple[str, ...]
     label_holder: str
     num_samples: Mapping[str, int]
@@ -283,6 +285,8 @@ def _read_summary(path: Path) -> Summary:
     found = Fields(read_json(path, _SUMMARY_REMEDY), str(path), _SUMMARY_REMEDY)
     quality = found.inner("quality")
     privacy = found.inner("privacy")
+    protections = found.inner("protections")
+    was_refused = found.values.get("refusal") is not None
     return Summary(
         method=found.text("method"),
         task=found.text("task"),
@@ -304,6 +308,8 @@ def _read_summary(path: Path) -> Summary:
             name: None if value is None else _privacy(privacy.inner(name))
             for name, value in privacy.values.items()
         },
+        protections={name: protections.names(name) for name in protections.values},
+        refusal=found.inner("refusal").text("reason") if was_refused else None,
         parties=found.names("parties"),
         label_holder=found.text("label_holder"),
         num_samples=found.wholes("num_samples"),

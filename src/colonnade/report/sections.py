@@ -27,7 +27,8 @@ from colonnade.report.markup import (
     text,
 )
 from colonnade.report.missing import missing_sections, warnings_first
-from colonnade.report.reading import EvaluationPoint, Privacy, RunRecord
+from colonnade.report.protection import protection_in_words
+from colonnade.report.reading import EvaluationPoint, RunRecord
 
 __all__ = ["everybody", "run_sections"]
 
@@ -42,8 +43,9 @@ _STOPPED: Mapping[str, str] = {
     "patience": "It ended because the validation part no longer got better; the best was kept.",
     "interrupted": "It was interrupted: the numbers are those reached by then.",
     "diverged": "It diverged: the loss was no longer a finite number. Don't use this model.",
+    "refused": "A party's own rules ended it; the model is that of the last checkpoint before.",
 }
-_TROUBLE = frozenset({"interrupted", "diverged"})
+_TROUBLE = frozenset({"interrupted", "diverged", "refused"})
 _TONES: Mapping[str, Tone] = {"validation": "accent", "test": "ink"}
 
 
@@ -82,7 +84,8 @@ def _ending(record: RunRecord) -> str:
         )
     stopped = record.summary.stopped_by
     kind = ' class="warn"' if stopped in _TROUBLE else ""
-    return f"<p{kind}>{_STOPPED.get(stopped, f'It ended by: {text(stopped)}.')}</p>\n"
+    why = "" if record.summary.refusal is None else f" It said: {text(record.summary.refusal)}."
+    return f"<p{kind}>{_STOPPED.get(stopped, f'It ended by: {text(stopped)}.')}{why}</p>\n"
 
 
 def _left_out(record: RunRecord) -> str:
@@ -333,29 +336,16 @@ def _privacy(record: RunRecord, colours: Mapping[str, str]) -> str:
             '<p class="warn">This method puts the columns of every party in one place: nothing is '
             "private between them.</p>\n"
         )
-    rows = [[_party(record, name, colours), _protection(record, name)] for name in record.parties]
+    rows = [
+        [_party(record, name, colours), protection_in_words(record, name)]
+        for name in record.parties
+    ]
     return note + table(
         "Differential privacy of what each party sent; a smaller ε protects more",
         ["party", "protection"],
         rows,
         numeric=(),
     )
-
-
-def _protection(record: RunRecord, name: str) -> str:
-    spent: Mapping[str, Privacy | None] = record.summary.privacy if record.summary else {}
-    found = spent.get(name)
-    if found is not None:
-        if not math.isfinite(found.epsilon):
-            return "no guarantee: what was added does not bound ε"
-        return f"ε = {found.epsilon:.4g} at δ = {found.delta:.3g}"
-    if name == record.label_holder:
-        return "none needed: it is the label holder, its own embeddings stay with it"
-    if name not in spent:
-        return NOT_RECORDED
-    if record.bytes_up.get(name) == 0:
-        return "none: no protection was set, though no bytes were counted over its link"
-    return "none: embeddings left unprotected"
 
 
 def _settings(record: RunRecord) -> str:
