@@ -18,7 +18,10 @@ from colonnade.core import errors
 from colonnade.core.config import dump
 from colonnade.core.optimizers import OPTIMIZERS
 from colonnade.data.datasets import DATASETS, TRACES
+from colonnade.fabrics.grpc.frames import VERSION
+from colonnade.federate.policy import PartyPolicy
 from colonnade.methods import METHODS
+from colonnade.protect.policy import Policy
 from colonnade.run.spec import CHOICES, RunSpec, parse_spec
 
 ROOT = Path(__file__).parents[2]
@@ -166,6 +169,18 @@ def test_the_table_of_data_sets_is_that_of_the_registry() -> None:
         assert entry.source in text
     for trace in TRACES.values():
         assert f"| `{trace.name}` | {trace.num_machines} | {trace.num_steps} |" in text
+
+
+def test_every_rule_of_a_policy_is_in_a_table() -> None:
+    of_all = {field.name for field in dataclasses.fields(Policy)}
+    of_agents = {field.name for field in dataclasses.fields(PartyPolicy)} - of_all
+    for page, names in (("protection.md", of_all), ("network.md", of_agents)):
+        section = (DOCS / page).read_text("utf-8").partition("\n## Polic")[2].partition("\n## ")[0]
+        assert names <= set(re.findall(r"^\| `(\w+)` \|", section, re.M)), page
+
+
+def test_the_frame_that_is_documented_is_the_one_that_is_spoken() -> None:
+    assert f"| 1 | version, {VERSION};" in (DOCS / "network.md").read_text("utf-8")
 
 
 def test_every_error_is_explained() -> None:
