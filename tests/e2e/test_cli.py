@@ -295,6 +295,24 @@ def _assert_alike(written: str, shown: str) -> None:
             assert abs(float(expected) - float(number)) < LAST_DIGITS, line
 
 
+def test_a_party_that_refuses_is_heard(run: Run, place: Path) -> None:
+    protect = 'protect = [{ kind = "perturb", noise = 2.0 }]\npolicy = "policy.toml"'
+    settings = (place / "credit.toml").read_text()
+    assert "[party.telco]\n" in settings
+    changed = settings.replace("[party.telco]\n", f"[party.telco]\n{protect}\n")
+    (place / "credit.toml").write_text(changed)
+    (place / "policy.toml").write_text("[budget]\nmu = 1.5")  # k releases: 2√k/2
+    outcome = run("train", "credit.toml", "--out", "some")
+    assert outcome.code == 0, outcome.err
+    done = read_json(place / "some" / "summary.json")["exchanges"]
+    assert "party 'telco' refuses by its policy, rule 'budget'" in outcome.out
+    assert f"the weights are those after exchange {done}\n" in outcome.out
+    (place / "policy.toml").write_text("[budget]\nmu = 0.5")
+    outcome = run("train", "credit.toml", "--out", "none")
+    assert outcome.code == 1
+    assert "error: party 'telco' refuses by its policy, rule 'budget'" in outcome.err
+
+
 def test_any_partys_model_may_answer_where_each_has_one(run: Run, place: Path) -> None:
     settings = (place / "credit.toml").read_text()
     (place / "easter.toml").write_text(f'method = "easter"\n{settings}')

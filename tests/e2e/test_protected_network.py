@@ -52,7 +52,8 @@ def test_a_blinded_run_gives_the_bits_of_one_process(make: Any) -> None:
 
 def test_without_the_others_key_in_its_policy_a_party_does_not_blind(make: Any) -> None:
     organisations = make(combine="mean", protect=BLIND)
-    trained(organisations)
+    assert trained(organisations) == 1
+    assert "Refused: party 'shop' refuses, rule 'identity'" in organisations.logs()
     summary = read_json(organisations.run / "summary.json")
     assert (summary["stopped_by"], summary["exchanges"]) == ("refused", 0)
     assert "it knows no party" in (organisations.run / "run.log").read_text()
@@ -71,8 +72,10 @@ def test_a_policy_is_enforced_at_the_party_and_the_refusal_is_in_its_ledger(make
 def test_a_spent_budget_ends_the_run_and_is_told(make: Any) -> None:
     rules = {"shop": "budget = { mu = 4.0 }", "telco": ""}
     organisations = make(protect=PERTURB, policies=rules, exchanges=100)
-    trained(organisations)
-    assert "budget" in organisations.logs() + (organisations.run / "run.log").read_text()
-    assert read_json(organisations.run / "checkpoint.json")["tag"]
+    assert trained(organisations) == 0
+    assert "rule 'budget': batch" in (organisations.run / "run.log").read_text()
+    summary = read_json(organisations.run / "summary.json")
+    assert summary["stopped_by"] == "refused"
+    assert summary["exchanges"] > 0
     for name in PARTIES:
         assert verify_ledger(ledger_of(organisations, name))[1] is None

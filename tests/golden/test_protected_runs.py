@@ -12,7 +12,14 @@ import pandas as pd
 import pytest
 import torch
 
-from colonnade.core.errors import ColonnadeError, ConfigError, NoAnswer, PartyFailed, Refused
+from colonnade.core.errors import (
+    BudgetSpent,
+    ColonnadeError,
+    ConfigError,
+    NoAnswer,
+    PartyFailed,
+    Refused,
+)
 from colonnade.core.federation import Federation, LoopState
 from colonnade.core.messages import Batch, Call, Summand
 from colonnade.data.blocks import Labels, make_block
@@ -493,6 +500,18 @@ def test_a_spent_budget_ends_the_run_with_the_last_checkpoint(
     again = train(parse_spec(values), sources=sources(), directory=root, resume=True)
     assert again.summary["stopped_by"] == "refused"
     assert again.summary["privacy"]["shop"]["releases"] == 2
+
+
+@pytest.mark.parametrize("directory", [True, False])
+def test_a_refusal_before_anything_was_learned_is_an_error(directory: bool, tmp_path: Path) -> None:
+    values = with_policy(tmp_path, "[budget]\nmu = 0.5", settings([PERTURB]))
+    root = tmp_path / "run" if directory else None
+    with pytest.raises(BudgetSpent, match="rule 'budget'"):
+        train(parse_spec(values), sources=sources(), directory=root)
+    if root is not None:
+        summary = read_json(root / "summary.json")
+        assert (summary["stopped_by"], summary["exchanges"]) == ("refused", 0)
+        assert verify_ledger(party_directory(root, "shop"))[1] is None
 
 
 # The ledger of a run.

@@ -167,7 +167,7 @@ def train(
     Example:  colonnade federation train bank-federation credit.toml --out runs/credit
     """
     _require_network()
-    from colonnade.cli.progress import watching
+    from colonnade.cli.progress import say_ending, watching
     from colonnade.fabrics import GrpcSpec
     from colonnade.federate.federation import Federation
     from colonnade.federate.hub import train_over
@@ -182,9 +182,7 @@ def train(
     log_to()
     with open_hub(directory, links=links) as hub, watching(spec.method.info.name) as lines:
         summary = train_over(hub, spec, name, run_directory, resume=resume, watcher=lines, say=_say)
-    if summary["stopped_by"] == "interrupted":
-        _say(f"stopped after exchange {summary['exchanges']}; --resume goes on in {run_directory}")
-        raise typer.Exit(130)
+    say_ending(summary, run_directory)
     quality = summary["quality"].get("test") or summary["quality"].get("validation") or {}
     reached = quality.get(summary["quality_name"])
     shown = "" if reached is None else f", {summary['quality_name']} {reached:.3f}"

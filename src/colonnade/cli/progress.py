@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
     from colonnade.core.federation import Event, Federation
 
-__all__ = ["ProgressLines", "human_bytes", "watching"]
+__all__ = ["ProgressLines", "human_bytes", "say_ending", "watching"]
 
 
 def human_bytes(count: float) -> str:
@@ -108,6 +110,18 @@ class ProgressLines:
 
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def say_ending(summary: Mapping[str, Any], directory: Path) -> None:
+    """Say why a training ended before its time; one that was interrupted ends the command too."""
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    if summary["stopped_by"] == "interrupted":
+        done = summary["exchanges"]
+        console.print(f"stopped after exchange {done}; --resume goes on in {directory}")
+        raise typer.Exit(130)
+    if summary["refusal"] is not None:
+        console.print(summary["refusal"]["reason"])
+        console.print(f"the weights are those after exchange {summary['exchanges']}")
 
 
 @contextmanager

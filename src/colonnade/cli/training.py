@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from colonnade.cli.progress import human_bytes, watching
+from colonnade.cli.progress import human_bytes, say_ending, watching
 from colonnade.core.errors import ConfigError
 from colonnade.files import write_atomically
 
@@ -48,12 +48,7 @@ def train(
     with watching(spec.method.info.name) as lines:
         result = train_run(spec, directory=directory, resume=resume, watcher=lines)
     summary = result.summary
-    if summary["stopped_by"] == "interrupted":
-        _say(f"stopped after exchange {summary['exchanges']}; --resume goes on in {directory}")
-        raise typer.Exit(130)
-    if summary["refusal"] is not None:
-        _say(summary["refusal"]["reason"])
-        _say(f"the weights are those after exchange {summary['exchanges']}")
+    say_ending(summary, directory)
     known = sum(summary["num_samples"].values())
     left_out = {name: count - known for name, count in summary["num_rows"].items() if count > known}
     if left_out:

@@ -239,4 +239,6 @@ def _end_refused(
     records.seal(federation)
     records.log(f"stopped by a refusal; the weights are those of exchange {loop.exchange}")
     records.log(str(refusal))
+    if loop.exchange == 0:
+        raise refusal  # nothing was learned: there is no model to end with
     return Result(blueprint=blueprint, federation=federation, summary=summary)
