@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from colonnade import methods
 from colonnade.cli.main import app
 from colonnade.core import errors
 from colonnade.core.config import dump
@@ -227,6 +228,14 @@ def test_no_path_of_some_machine(page: Path) -> None:
     assert found == []
 
 
+def test_the_layers_are_those_that_are_checked() -> None:
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    (layers,) = [item["layers"] for item in linter["contracts"] if item["type"] == "layers"]
+    shown = "\n".join(layers).replace("colonnade.", "") + "\n"
+    for page in (ROOT / "CONTRIBUTING.md", DOCS / "decisions" / "0002-layers.md"):
+        assert shown in code_blocks(page, "text")
+
+
 def test_every_page_is_in_the_navigation() -> None:
     listed = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.M)
     pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
@@ -261,12 +270,19 @@ def test_commands_in_examples_exist(page: Path) -> None:
 # Examples in Python run as they stand, one block after the other.
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/python-api.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/python-api.md", "docs/own-method.md"])
 def test_python_examples_run(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    # What an example registers is gone after it.
+    before = dict(methods._METHODS)
+    request.addfinalizer(lambda: (methods._METHODS.clear(), methods._METHODS.update(before)))
     names: dict[str, Any] = {"__name__": "example"}
     for block in code_blocks(ROOT / name, "python"):
-        exec(compile(block, name, "exec"), names)
+        exec(compile(block, name, "exec", dont_inherit=True), names)
     assert "splitnn" in capsys.readouterr().out

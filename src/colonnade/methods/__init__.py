@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TypeVar
 
+from colonnade.core.errors import ConfigError
 from colonnade.core.method import Method
 from colonnade.methods.aggvfl import AggVFL
 from colonnade.methods.alone import Alone
@@ -23,9 +27,11 @@ from colonnade.methods.standard import Standard
 from colonnade.methods.vafl import VAFL
 from colonnade.methods.vfedtrans import VFedTrans
 
-__all__ = ["METHODS"]
+__all__ = ["METHODS", "register"]
 
-METHODS: Mapping[str, type[Method]] = {
+M = TypeVar("M", bound=type[Method])
+
+_METHODS: dict[str, type[Method]] = {
     method.info.name: method
     for method in (
         SplitNN,
@@ -50,3 +56,36 @@ METHODS: Mapping[str, type[Method]] = {
         Centralized,
     )
 }
+
+METHODS: Mapping[str, type[Method]] = MappingProxyType(_METHODS)
+
+
+def register(method: M) -> M:
+    """Make a method of one's own known by its name, in this process: a decorator of its class.
+
+    The same class again, as when a notebook's cell runs a second time, takes its own place.
+    """
+    shown = f"method '{method.__qualname__}'"
+    # Its own: a parent's decorator does not see the settings of its children.
+    is_dataclass = "__dataclass_params__" in vars(method)
+    if inspect.isabstract(method) or not is_dataclass:
+        raise ConfigError(
+            f"{shown}: register a frozen dataclass that has an exchange of its own; put @register "
+            "above @dataclass(frozen=True, kw_only=True)"
+        )
+    for needed in ("info", "party"):
+        if not hasattr(method, needed):
+            raise ConfigError(f"{shown}: it has no '{needed}'")
+    name = method.info.name
+    known = _METHODS.get(name)
+    if known is not None and _place_of(known) != _place_of(method):
+        raise ConfigError(
+            f"{shown}: there is another '{name}' already, in {known.__module__}; choose another "
+            "info.name"
+        )
+    _METHODS[name] = method
+    return method
+
+
+def _place_of(method: type[Method]) -> tuple[str, str]:
+    return method.__module__, method.__qualname__
