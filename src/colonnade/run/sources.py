@@ -56,7 +56,7 @@ class Sources:
             if self.labels.name in block.columns:
                 raise DataError(
                     f"party '{name}': column '{self.labels.name}' is the label; leave it out of "
-                    f"party.{name}.columns"
+                    f"party.{name}.columns, or, if it only has the same name, rename one of them"
                 )
         if own is not None and own.values.ndim == 2:
             self._refuse_copies(own)
