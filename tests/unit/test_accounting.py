@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import dp_accounting
 import pytest
 import torch
 from dp_accounting import pld, rdp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import BudgetSpent, ConfigError
@@ -124,6 +127,37 @@ def test_new_samples_without_a_lasting_name_take_the_worst_case() -> None:
     account.charge(release(1, part="new"))
     account.charge(release(2, part="new", plan=BatchPlan(7, 4, seed=0, shuffle=False)))
     assert account.num_releases == 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    releases=st.lists(
+        st.tuples(st.sampled_from(["train", "test", "new"]), st.integers(0, 11)), max_size=200
+    ),
+    allowed=st.none() | st.integers(1, 12),
+    look_every=st.integers(1, 90),
+)
+def test_what_is_counted_later_is_counted_as_if_at_once(
+    releases: list[tuple[str, int]], allowed: int | None, look_every: int
+) -> None:
+    """The slow way: one count per sample, looked at before every release."""
+    budget = None if allowed is None else Budget(mu=mu_of(allowed, 2.0) + 1e-9)
+    account = Account(party="bank", noise=2.0, delta=1e-5, budget=budget)
+    assert account.allowed == allowed
+    slow: Counter[tuple[str, int]] = Counter()
+    for number, (part, batch) in enumerate(releases):
+        samples = [(part, position) for position in PLAN.positions(batch).tolist()]
+        if allowed is not None and max(slow[sample] for sample in samples) >= allowed:
+            with pytest.raises(BudgetSpent):
+                account.charge(release(number, batch, part))
+        else:
+            account.charge(release(number, batch, part))
+            slow.update(samples)
+        if number % look_every == 0:
+            assert account.num_releases == max(slow.values(), default=0)
+    counts = account.state()["counts"]
+    assert all(counts[part][position] == count for (part, position), count in slow.items())
+    assert sum(int(item.sum()) for item in counts.values()) == slow.total()
 
 
 def test_a_budget_is_one_of_two() -> None:

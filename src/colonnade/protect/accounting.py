@@ -15,10 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from colonnade.core.errors import BudgetSpent
 from colonnade.core.protection import Encoding
@@ -27,6 +29,8 @@ from colonnade.protect.specs import Budget
 
 __all__ = ["Account", "epsilon_of", "mu_of", "num_releases_within"]
 
+# So many releases are counted at a time: one by one takes as long as all of them at once.
+_MOST_PENDING = 64
 # How far apart two clipped embeddings of one sample can be, in units of the clipping norm.
 SENSITIVITY = 2.0
 
@@ -76,12 +80,15 @@ class Account:
         self.allowed = None if budget is None else num_releases_within(budget, noise)
         self._counts: dict[str, np.ndarray[Any, np.dtype[np.int32]]] = {}
         self._most = 0
+        # Released and not yet in the counts: part, samples in it, and which.
+        self._pending: list[tuple[str, int, Tensor]] = []
         # The last encodings that were counted: the same one again is the same release.
         self._last: dict[str, int] = {}
 
     @property
     def num_releases(self) -> int:
         """Of the sample that was released most often."""
+        self._count()
         return self._most
 
     def charge(self, encoding: Encoding) -> None:
@@ -89,23 +96,23 @@ class Account:
         if self._last.get(encoding.purpose) == encoding.number:
             return
         batch, plan = encoding.batch, encoding.plan
-        positions = plan.positions(batch.number).numpy()
-        counts = self._counts_of(batch.part, plan.num_samples)
-        found = counts[positions]
-        found += 1
-        # A batch is small: a list is quicker to look through than an array.
-        most = max(found.tolist(), default=0)
-        if self.allowed is not None and most > self.allowed:
-            raise BudgetSpent(
-                f"party '{self._party}' refuses by its policy, rule 'budget': batch "
-                f"{batch.number} of part '{batch.part}' has samples that were "
-                f"released {most - 1} times; with noise {self._noise:g} the budget "
-                f"({_shown(self._budget)}) allows {self.allowed}; use more noise, fewer epochs or "
-                "evaluations, or raise the budget",
-                party=self._party,
-            )
-        counts[positions] = found
-        self._most = max(self._most, most)
+        positions = plan.positions(batch.number)
+        # Every release adds one at most: unless that could be too many, there is time to count.
+        if self.allowed is not None and self._most + len(self._pending) >= self.allowed:
+            self._count()
+            before = self._counts_of(batch.part, plan.num_samples)[positions.numpy()]
+            if before.max(initial=0) >= self.allowed:
+                raise BudgetSpent(
+                    f"party '{self._party}' refuses by its policy, rule 'budget': batch "
+                    f"{batch.number} of part '{batch.part}' has samples that were "
+                    f"released {before.max()} times; with noise {self._noise:g} the budget "
+                    f"({_shown(self._budget)}) allows {self.allowed}; use more noise, fewer "
+                    "epochs or evaluations, or raise the budget",
+                    party=self._party,
+                )
+        self._pending.append((batch.part, plan.num_samples, positions))
+        if len(self._pending) == _MOST_PENDING:
+            self._count()
         self._last[encoding.purpose] = encoding.number
 
     def spent(self) -> dict[str, float]:
@@ -120,6 +127,7 @@ class Account:
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
+        self._count()
         counts = {name: torch.from_numpy(item.copy()) for name, item in self._counts.items()}
         return {"counts": counts, "last": dict(self._last)}
 
@@ -127,7 +135,17 @@ class Account:
         """From a checkpoint."""
         self._counts = {name: item.numpy().copy() for name, item in state["counts"].items()}
         self._most = max((int(item.max()) for item in self._counts.values()), default=0)
+        self._pending = []
         self._last = dict(state["last"])
+
+    def _count(self) -> None:
+        """Bring the counts up to date."""
+        for (part, num_samples), released in groupby(self._pending, key=lambda item: item[:2]):
+            positions = np.concatenate([item[2].numpy() for item in released])
+            counts = self._counts_of(part, num_samples)
+            np.add.at(counts, positions, 1)
+            self._most = max(self._most, int(counts[positions].max(initial=0)))
+        self._pending = []
 
     def _counts_of(self, part: str, num_samples: int) -> np.ndarray[Any, np.dtype[np.int32]]:
         counts = self._counts.get(part)

@@ -117,10 +117,10 @@ def _through_clipping(
     """From the gradient by what was released to that by what was clipped."""
     (gradient,) = gradients
     clipped, scale, pull = kept
-    turned = (gradient if gradient.dim() == 2 else gradient.flatten(1)) * scale
+    rows = gradient if gradient.dim() == 2 else gradient.flatten(1)
     # What points along a clipped sample does not change its direction, which alone is left.
-    along = (turned * clipped).sum(1, keepdim=True).mul_(pull)
-    return (turned.addcmul_(clipped, along, value=-1.0).view(gradient.shape),)
+    along = (rows * clipped).sum(1, keepdim=True).mul_(pull)
+    return (torch.addcmul(rows, clipped, along, value=-1.0).mul_(scale).view(gradient.shape),)
 
 
 def _rows_of(values: Tensor) -> Array:
