@@ -79,10 +79,8 @@ class Perturbation:
         noise = self.noise.gaussian(clipped.shape, deviation, clipped.dtype.type, label)
         np.add(clipped, noise, out=values)
         if released.grad_fn is not None:
-            # 1 / C² where a sample was clipped to C, 0 where it was not.
-            pull = (scale < 1.0) * clipped.dtype.type(self.spec.clip**-2)
-            kept = torch.from_numpy(clipped), torch.from_numpy(scale), torch.from_numpy(pull)
-            released.grad_fn.register_prehook(partial(_through_clipping, kept))
+            kept = torch.from_numpy(clipped), torch.from_numpy(scale), self.spec.clip
+            released.grad_fn.register_prehook(partial(_through_clipping, *kept))
         return released
 
 
@@ -112,14 +110,13 @@ def clip(values: Array, most: float) -> tuple[Array, Array]:
 
 
 def _through_clipping(
-    kept: tuple[Tensor, Tensor, Tensor], gradients: tuple[Tensor, ...]
+    clipped: Tensor, scale: Tensor, most: float, gradients: tuple[Tensor, ...]
 ) -> tuple[Tensor]:
     """From the gradient by what was released to that by what was clipped."""
     (gradient,) = gradients
-    clipped, scale, pull = kept
     rows = gradient if gradient.dim() == 2 else gradient.flatten(1)
     # What points along a clipped sample does not change its direction, which alone is left.
-    along = (rows * clipped).sum(1, keepdim=True).mul_(pull)
+    along = (rows * clipped).sum(1, keepdim=True).mul_(scale < 1.0).mul_(most**-2)
     return (torch.addcmul(rows, clipped, along, value=-1.0).mul_(scale).view(gradient.shape),)
 
 
