@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import colonnade
 from colonnade.cli.main import app
 from colonnade.core.errors import ConfigError, MissingBlock, StorageError
-from colonnade.methods import METHODS
+from colonnade.methods import register
 from colonnade.report import write_report
 from colonnade.run.engine import reopen, train
 from colonnade.run.leaving import remove_party
@@ -29,8 +29,8 @@ HALF = {"kind": "uniform", "missing": 0.4}
 
 
 @pytest.fixture(autouse=True)
-def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "mean_of_observed", MeanOfObserved)
+def _registered(own_methods: None) -> None:
+    register(MeanOfObserved)
 
 
 def settings(**more: Any) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from colonnade import methods
 from colonnade.cli.main import app
 from colonnade.core import errors
 from colonnade.core.config import dump
@@ -270,18 +269,12 @@ def test_commands_in_examples_exist(page: Path) -> None:
 # Examples in Python run as they stand, one block after the other.
 
 
+@pytest.mark.usefixtures("own_methods")
 @pytest.mark.parametrize("name", ["README.md", "docs/python-api.md", "docs/own-method.md"])
 def test_python_examples_run(
-    name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    request: pytest.FixtureRequest,
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    # What an example registers is gone after it.
-    before = dict(methods._METHODS)
-    request.addfinalizer(lambda: (methods._METHODS.clear(), methods._METHODS.update(before)))
     names: dict[str, Any] = {"__name__": "example"}
     for block in code_blocks(ROOT / name, "python"):
         exec(compile(block, name, "exec", dont_inherit=True), names)

@@ -10,15 +10,15 @@ from colonnade.core.errors import ConfigError
 from colonnade.data.association import STRONG, presence_and_label
 from colonnade.data.dependent import ByColumn, ByLabel
 from colonnade.data.presence import PresenceSpec, draw_presence
-from colonnade.methods import METHODS
+from colonnade.methods import register
 from colonnade.run.arrangement import arrange
 from colonnade.run.spec import parse_spec
 from tolerant import MeanOfObserved, frames, labels_of, sources_of
 
 
 @pytest.fixture(autouse=True)
-def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "mean_of_observed", MeanOfObserved)
+def _registered(own_methods: None) -> None:
+    register(MeanOfObserved)
 
 
 def arranged(drawing, kind="binary", seed=0, num_samples=4000):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,7 @@ from colonnade.core.method import Method
 from colonnade.methods import METHODS, register
 from colonnade.methods.splitnn import SplitNN
 
-
-@pytest.fixture(autouse=True)
-def only_here() -> Iterator[None]:
-    """What a test registers is gone after it."""
-    before = dict(methods._METHODS)
-    yield
-    methods._METHODS.clear()
-    methods._METHODS.update(before)
+pytestmark = pytest.mark.usefixtures("own_methods")
 
 
 def make_twin(name: str = "twin") -> type[Method]:
