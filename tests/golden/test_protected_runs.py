@@ -25,7 +25,7 @@ from colonnade.core.messages import Batch, Call, Summand
 from colonnade.data.blocks import Labels, make_block
 from colonnade.methods import METHODS
 from colonnade.protect.adding import RingSums
-from colonnade.protect.ledger import read_ledger, verify_ledger
+from colonnade.protect.ledger import Ledger, read_ledger, verify_ledger
 from colonnade.run.arrangement import arrange
 from colonnade.run.assembly import fit_blueprint
 from colonnade.run.engine import train
@@ -87,12 +87,15 @@ def settings(protect: list[Any], method: Any = "splitnn", **more: Any) -> dict[s
     }
 
 
-def build(values: Mapping[str, Any], given: Sources | None = None) -> Federation:
+def build(
+    values: Mapping[str, Any], given: Sources | None = None, ledgers: Path | None = None
+) -> Federation:
     spec = parse_spec(values)
     given = given or sources()
     arrangement = arrange(spec, given)
     blueprint = fit_blueprint(spec, given, arrangement)
-    return blueprint.build(blueprint.training_data(arrangement))
+    kept = None if ledgers is None else lambda name: Ledger(ledgers / name, run="run")
+    return blueprint.build(blueprint.training_data(arrangement), make_ledger=kept)
 
 
 def same_secrets(federation: Federation, other: Federation) -> None:
@@ -512,6 +515,65 @@ def test_a_refusal_before_anything_was_learned_is_an_error(directory: bool, tmp_
         summary = read_json(root / "summary.json")
         assert (summary["stopped_by"], summary["exchanges"]) == ("refused", 0)
         assert verify_ledger(party_directory(root, "shop"))[1] is None
+
+
+@pytest.mark.parametrize("directory", [True, False])
+def test_weights_that_go_back_to_the_best_take_no_release_back(
+    directory: bool, tmp_path: Path
+) -> None:
+    """A run that ends with earlier weights has released what it has released."""
+    stop = {"epochs": 40, "patience": 5}
+    values = settings([PERTURB], stop=stop, record={}, seed=2)
+    root = tmp_path / "run" if directory else None
+    summary = train(parse_spec(values), sources=sources(), directory=root).summary
+    assert summary["stopped_by"] == "patience"
+    assert summary["best_exchange"] < summary["exchanges"]
+    assert summary["privacy"]["shop"]["releases"] >= summary["epochs"]
+
+
+def spent_at(federation: Federation) -> float:
+    return federation.fabric.parties["shop"].guard.spent()["releases"]
+
+
+def test_a_party_that_begins_anew_recalls_what_it_released(tmp_path: Path) -> None:
+    """Killed after 10 of 14 exchanges, resumed from the fifth: what is sent again is no news."""
+    values = settings([PERTURB], data={"batch_size": 8, "split": {"test": 0.2}})
+    whole = build(values, ledgers=tmp_path / "whole")
+    for begin, end in ((0, 5), (5, 10), (10, 14)):
+        train_on(whole, end, LoopState(exchange=begin))
+    killed = build(values, ledgers=tmp_path / "killed")
+    train_on(killed, 5)
+    kept = checkpoint(killed)
+    train_on(killed, 10, LoopState(exchange=5))
+    before = spent_at(killed)
+    again = build(values, ledgers=tmp_path / "killed")
+    resume(again, kept)
+    assert spent_at(again) == before
+    train_on(again, 10, LoopState(exchange=5))
+    assert spent_at(again) == before
+    assert_bitwise_equal(weights(again), weights(killed))
+    train_on(again, 14, LoopState(exchange=10))
+    assert spent_at(again) == spent_at(whole)
+
+
+def test_a_label_holder_can_not_go_back_to_an_earlier_budget(tmp_path: Path) -> None:
+    """Put back to a checkpoint again and again, and asked for something else each time."""
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    values = with_policy(policies, "[budget]\nmu = 2.0", settings([PERTURB]))
+    kept = checkpoint(build(values))
+
+    def ask(turn: int) -> None:
+        anew = build(values, ledgers=tmp_path / "ledgers")
+        resume(anew, kept)
+        anew.fabric.parties["shop"].parts["train"].features.mul_(1.0 + turn)
+        anew.fabric.run(anew.parties.ask("embed", Batch("train", 0), among=["shop"]))
+
+    for turn in range(4):  # μ = 2√k/2
+        ask(turn)
+    ask(3)  # the same again
+    with pytest.raises(BudgetSpent, match="released 4 times"):
+        ask(4)
 
 
 # The ledger of a run.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 import dp_accounting
 import pytest
@@ -22,8 +23,11 @@ from colonnade.protect.specs import Budget
 PLAN = BatchPlan(10, 4, seed=0, shuffle=False)
 
 
-def release(number: int, batch: int = 0, part: str = "train", plan: BatchPlan = PLAN) -> Encoding:
-    return Encoding("encode", number, Batch(part, batch), plan, torch.zeros(1))
+def release(
+    number: int, batch: int = 0, part: str = "train", plan: BatchPlan = PLAN
+) -> tuple[Encoding, bytes]:
+    """An encoding, and the name of what it releases."""
+    return Encoding("encode", number, Batch(part, batch), plan, torch.zeros(1)), b"%d" % number
 
 
 @pytest.mark.parametrize(("noise", "count"), [(4.0, 1), (8.0, 20), (10.0, 100)])
@@ -77,10 +81,10 @@ def test_budget_allows_as_many_as_fit() -> None:
 
 def test_counting_is_per_sample() -> None:
     account = Account(party="bank", noise=2.0, delta=1e-5, budget=None)
-    account.charge(release(1, batch=0))
-    account.charge(release(2, batch=1))
+    account.charge(*release(1, batch=0))
+    account.charge(*release(2, batch=1))
     assert account.num_releases == 1
-    account.charge(release(3, batch=3))  # the next epoch's first
+    account.charge(*release(3, batch=3))  # the next epoch's first
     assert account.num_releases == 2
     assert account.spent() == {
         "releases": 2.0,
@@ -92,10 +96,9 @@ def test_counting_is_per_sample() -> None:
 
 def test_the_same_encoding_again_is_the_same_release() -> None:
     account = Account(party="bank", noise=2.0, delta=1e-5, budget=None)
-    for _ in range(3):
-        account.charge(release(1))
+    assert [account.charge(*release(1)) for _ in range(3)] == [True, False, False]
     assert account.num_releases == 1
-    account.charge(release(2))
+    account.charge(*release(2))
     assert account.num_releases == 2
 
 
@@ -103,29 +106,63 @@ def test_spent_budget_refuses_and_says_why() -> None:
     account = Account(party="bank", noise=2.0, delta=1e-5, budget=Budget(mu=1.8))
     assert account.allowed == 3
     for number in range(3):
-        account.charge(release(number, batch=3 * number))
+        account.charge(*release(number, batch=3 * number))
     with pytest.raises(BudgetSpent, match=r"'bank' refuses by its policy, rule 'budget'.*allows 3"):
-        account.charge(release(9, batch=9))
-    account.charge(release(10, batch=1))  # others were released less often
+        account.charge(*release(9, batch=9))
+    account.charge(*release(10, batch=1))  # others were released less often
     assert account.num_releases == 3
 
 
-def test_state_goes_on_where_it_was() -> None:
+def test_a_saved_state_goes_on_where_it_was() -> None:
     account = Account(party="bank", noise=2.0, delta=1e-5, budget=None)
-    account.charge(release(1))
+    account.charge(*release(1))
     again = Account(party="bank", noise=2.0, delta=1e-5, budget=None)
     again.restore(account.state())
-    again.charge(release(1))
     assert again.num_releases == 1
-    again.charge(release(2))
+    again.charge(*release(2))
     assert again.num_releases == 2
     assert account.num_releases == 1
 
 
+def test_going_back_to_a_state_takes_nothing_back() -> None:
+    account = Account(party="bank", noise=2.0, delta=1e-5, budget=Budget(mu=1.8))
+    account.charge(*release(1))
+    before = account.state()
+    for number in (2, 3):
+        account.charge(*release(number))
+    account.restore(before)
+    assert account.num_releases == 3
+    assert not account.charge(*release(3))  # sent again, bit for bit
+    with pytest.raises(BudgetSpent):
+        account.charge(*release(4))
+
+
+def test_a_ledger_is_recalled_to_the_last_sample() -> None:
+    first = Account(party="bank", noise=2.0, delta=1e-5, budget=None)
+    entries: list[dict[str, Any]] = [{"event": "opened"}]
+    early = first.state()
+    for number, batch in enumerate((0, 1, 3, 6, 2)):
+        encoding, name = release(number, batch)
+        assert first.charge(encoding, name)
+        left = [(name.hex(), encoding.batch.part, encoding.batch.number)]
+        entries.append({"event": "left", "spent": first.spent(), "released": left})
+    again = Account(party="bank", noise=2.0, delta=1e-5, budget=Budget(mu=mu_of(3, 2.0)))
+    again.recall(entries)
+    again.restore(early)
+    assert again.num_releases == 3
+    assert not again.charge(*release(1, 1))
+    # Batches 0, 3 and 6 are the first of three epochs: those samples have had theirs.
+    with pytest.raises(BudgetSpent, match="released 3 times"):
+        again.charge(*release(9, 9))
+    assert again.charge(*release(10, 4))
+    assert again.num_releases == 3
+    assert again.state()["counts"]["train"].tolist() == [3, 3, 3, 2, 2, 2, 1, 1, 1, 1]
+
+
 def test_new_samples_without_a_lasting_name_take_the_worst_case() -> None:
     account = Account(party="bank", noise=2.0, delta=1e-5, budget=None)
-    account.charge(release(1, part="new"))
-    account.charge(release(2, part="new", plan=BatchPlan(7, 4, seed=0, shuffle=False)))
+    account.charge(*release(1, part="new"))
+    account.charge(*release(2, part="new", plan=BatchPlan(7, 4, seed=0, shuffle=False)))
     assert account.num_releases == 2
 
 
@@ -149,9 +186,9 @@ def test_what_is_counted_later_is_counted_as_if_at_once(
         samples = [(part, position) for position in PLAN.positions(batch).tolist()]
         if allowed is not None and max(slow[sample] for sample in samples) >= allowed:
             with pytest.raises(BudgetSpent):
-                account.charge(release(number, batch, part))
+                account.charge(*release(number, batch, part))
         else:
-            account.charge(release(number, batch, part))
+            account.charge(*release(number, batch, part))
             slow.update(samples)
         if number % look_every == 0:
             assert account.num_releases == max(slow.values(), default=0)

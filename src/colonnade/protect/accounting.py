@@ -13,7 +13,7 @@ label holder knows which samples a batch holds: nothing is amplified by sampling
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
@@ -70,7 +70,12 @@ def num_releases_within(budget: Budget, noise: float) -> int:
 
 
 class Account:
-    """How often each sample of each part was released, and how often it may be."""
+    """How often each sample of each part was released, and how often it may be.
+
+    It never goes back: not with weights that go back to a checkpoint, and, if there is a ledger
+    to ``recall``, not with a process that begins anew. What is sent again, equal noise on equal
+    values, is the same release and counts once.
+    """
 
     def __init__(self, *, party: str, noise: float, delta: float, budget: Budget | None) -> None:
         self._party = party
@@ -82,8 +87,11 @@ class Account:
         self._most = 0
         # Released and not yet in the counts: part, samples in it, and which.
         self._pending: list[tuple[str, int, Tensor]] = []
-        # The last encodings that were counted: the same one again is the same release.
-        self._last: dict[str, int] = {}
+        # The names of all releases that were counted.
+        self._seen: set[bytes] = set()
+        # Batches by part that a ledger knows of, until it is known which samples they hold.
+        self._recalled: dict[str, list[int]] = {}
+        self._has_recalled = False
 
     @property
     def num_releases(self) -> int:
@@ -91,11 +99,28 @@ class Account:
         self._count()
         return self._most
 
-    def charge(self, encoding: Encoding) -> None:
-        """Count one release of each of an encoding's samples, or raise BudgetSpent."""
-        if self._last.get(encoding.purpose) == encoding.number:
-            return
+    def recall(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Take up what the entries of a ledger say was released before."""
+        for entry in entries:
+            for name, part, number in entry.get("released", ()):
+                self._has_recalled = True
+                self._seen.add(bytes.fromhex(name))
+                self._recalled.setdefault(part, []).append(number)
+            self._most = max(self._most, int((entry.get("spent") or {}).get("releases", 0)))
+
+    def charge(self, encoding: Encoding, name: bytes) -> bool:
+        """Count one release of each of an encoding's samples, or raise BudgetSpent.
+
+        False if the release of this name was counted before.
+        """
+        if name and name in self._seen:
+            return False
         batch, plan = encoding.batch, encoding.plan
+        if batch.part in self._recalled:
+            numbers = self._recalled.pop(batch.part)
+            self._pending += [
+                (batch.part, plan.num_samples, plan.positions(number)) for number in numbers
+            ]
         positions = plan.positions(batch.number)
         # Every release adds one at most: unless that could be too many, there is time to count.
         if self.allowed is not None and self._most + len(self._pending) >= self.allowed:
@@ -111,9 +136,10 @@ class Account:
                     party=self._party,
                 )
         self._pending.append((batch.part, plan.num_samples, positions))
-        if len(self._pending) == _MOST_PENDING:
+        if len(self._pending) >= _MOST_PENDING:
             self._count()
-        self._last[encoding.purpose] = encoding.number
+        self._seen.add(name)
+        return True
 
     def spent(self) -> dict[str, float]:
         """Of the sample that was released most often: releases, μ, and ε for δ."""
@@ -129,14 +155,18 @@ class Account:
         """For a checkpoint."""
         self._count()
         counts = {name: torch.from_numpy(item.copy()) for name, item in self._counts.items()}
-        return {"counts": counts, "last": dict(self._last)}
+        return {"counts": counts}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """From a checkpoint."""
-        self._counts = {name: item.numpy().copy() for name, item in state["counts"].items()}
-        self._most = max((int(item.max()) for item in self._counts.values()), default=0)
-        self._pending = []
-        self._last = dict(state["last"])
+        """From a checkpoint, unless more is known already."""
+        if self._has_recalled:
+            return
+        self._count()
+        for part, item in state["counts"].items():
+            before = item.numpy()
+            counts = self._counts_of(part, len(before))
+            np.maximum(counts, before, out=counts)
+            self._most = max(self._most, int(counts.max(initial=0)))
 
     def _count(self) -> None:
         """Bring the counts up to date."""

@@ -94,6 +94,8 @@ class PartyGuard(Guard):
                         raise ConfigError(f"protect: party '{party}' can't blind without identity")
                     self._blinding = Blinding(spec, party=party, signer=signer, verifier=verifier)
         if ledger is not None:
+            if self._account is not None:
+                self._account.recall(ledger.entries())
             ledger.append(
                 {
                     "event": "opened",
@@ -123,9 +125,7 @@ class PartyGuard(Guard):
             if not value:
                 return value
             has_tensors = any(isinstance(item, Tensor) for item in value.values())
-        if self._account is not None and has_tensors:
-            for encoding in made:
-                self._account.charge(encoding)
+        released = self._charged(made) if has_tensors else []
         before = value
         if self._ring is not None:
             value = self._in_ring(call, value, made, self._ring)
@@ -134,7 +134,7 @@ class PartyGuard(Guard):
         # A seal is not an entry: it would come after what it seals.
         if self._ledger is not None and call.verb != "seal":
             is_noisy = self._perturbation is not None and has_tensors and bool(made)
-            self._write(call, value, is_noisy, _differs(before, value))
+            self._write(call, value, is_noisy, _differs(before, value), released)
         return value
 
     def refused(self, call: Call, error: Exception) -> None:
@@ -245,7 +245,25 @@ class PartyGuard(Guard):
         self._left_out[positions] = wanted - unpack(packed)
         return packed
 
-    def _write(self, call: Call, value: Value, is_noisy: bool, is_changed: bool) -> None:
+    def _charged(self, made: Sequence[Encoding]) -> list[tuple[str, str, int]]:
+        """Count what is about to leave; names and batches of what did not leave before."""
+        if self._account is None or self._perturbation is None:
+            return []
+        charged = []
+        for item in made:
+            name = self._perturbation.identity(item.purpose, item.number)
+            if self._account.charge(item, name):
+                charged.append((name.hex(), item.batch.part, item.batch.number))
+        return charged
+
+    def _write(
+        self,
+        call: Call,
+        value: Value,
+        is_noisy: bool,
+        is_changed: bool,
+        released: list[tuple[str, str, int]],
+    ) -> None:
         assert self._ledger is not None
         form = self._ring or self._compression
         kinds = ["perturb"] if is_noisy else []
@@ -266,6 +284,7 @@ class PartyGuard(Guard):
                 # Of this answer: not all that a method sends is an embedding.
                 "protection": "+".join(kinds) or "none",
                 "spent": None if self._account is None else self._account.spent(),
+                **({"released": released} if released else {}),
             }
         )
 

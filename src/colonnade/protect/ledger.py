@@ -69,6 +69,10 @@ class Ledger:
         self._head = head
         self._count += 1
 
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """What is in it so far."""
+        return read_ledger(self._path.parent)
+
     def seal(self) -> dict[str, Any]:
         """Have everything on the disk, and note apart how many entries there are."""
         sync(self._file, self._path)

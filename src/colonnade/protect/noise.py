@@ -56,6 +56,8 @@ class SecretNoise:
             hmac.digest(secret, b"colonnade noise: fingerprints", "sha256")
         )
         self._scratch: dict[tuple[int, Any], _Scratch] = {}
+        # Names the last draw: no other label gives it, and it tells nothing of the label.
+        self.last = b""
 
     def fingerprint(self, content: Array) -> bytes:
         """A short value that two contents share with negligible probability; only for labels.
@@ -101,8 +103,8 @@ class SecretNoise:
             if len(self._scratch) == _MOST_SIZES:
                 self._scratch.clear()
             scratch = self._scratch[count, dtype] = _make_scratch(count, dtype)
-        nonce = hashlib.blake2b(label, digest_size=16, key=self._labels).digest()
-        self._stream.reset_nonce(nonce)
+        self.last = hashlib.blake2b(label, digest_size=16, key=self._labels).digest()
+        self._stream.reset_nonce(self.last)
         self._stream.update_into(scratch.zeros, scratch.keystream)
         scratch.spread[...] = scratch.whole
         return scratch, 2.0 ** (-8 * scratch.whole.itemsize)

@@ -26,6 +26,8 @@ from colonnade.protect.specs import Perturb
 
 __all__ = ["Perturbation", "refuse_mixing"]
 
+# Of so many encodings it is remembered what they would release; local steps make many.
+_MOST_ENCODINGS = 1024
 _WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.LSTM, nn.GRU)
 # One value in, one value out, whatever the sample: what follows the noise and hides no less.
 _ACTIVATIONS = (nn.ReLU, nn.Tanh, nn.GELU, nn.Identity, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.SiLU)
@@ -39,6 +41,9 @@ class Perturbation:
         self.noise = noise
         self._label = b""
         self._num_drawn = 0
+        self._key = ("", 0)
+        # The names of what was drawn for the last encodings.
+        self._released: dict[tuple[str, int], bytes] = {}
         place = _place_of_output(encoder)
         if spec.inner > 0:
             inner = [item for item in encoder.modules() if isinstance(item, _WEIGHTED)]
@@ -51,6 +56,17 @@ class Perturbation:
         """An encoding begins; its draws are labelled with this."""
         self._label = f"{purpose}\x1f{number}\x1f{batch.part}\x1f{batch.number}\x1f".encode()
         self._num_drawn = 0
+        self._key = purpose, number
+        self._released.pop(self._key, None)
+        if len(self._released) == _MOST_ENCODINGS:
+            del self._released[next(iter(self._released))]
+
+    def identity(self, purpose: str, number: int) -> bytes:
+        """Names what an encoding releases; empty if that was long ago.
+
+        Equal names mean equal noise on equal values: the same release.
+        """
+        return self._released.get((purpose, number), b"")
 
     @draws_nothing
     def _blur(self, layer: nn.Module, arguments: Any, output: Any) -> Any:
@@ -77,6 +93,7 @@ class Perturbation:
         label = self._label + b"output" + self.noise.fingerprint(clipped)
         deviation = self.spec.noise * self.spec.clip
         noise = self.noise.gaussian(clipped.shape, deviation, clipped.dtype.type, label)
+        self._released[self._key] = self._released.get(self._key, b"") + self.noise.last
         np.add(clipped, noise, out=values)
         if released.grad_fn is not None:
             kept = torch.from_numpy(clipped), torch.from_numpy(scale), self.spec.clip
