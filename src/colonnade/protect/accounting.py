@@ -155,7 +155,7 @@ class Account:
         """For a checkpoint."""
         self._count()
         counts = {name: torch.from_numpy(item.copy()) for name, item in self._counts.items()}
-        return {"counts": counts}
+        return {"counts": counts, "most": self._most}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """From a checkpoint, unless more is known already."""
@@ -166,7 +166,7 @@ class Account:
             before = item.numpy()
             counts = self._counts_of(part, len(before))
             np.maximum(counts, before, out=counts)
-            self._most = max(self._most, int(counts.max(initial=0)))
+        self._most = max(self._most, state["most"])
 
     def _count(self) -> None:
         """Bring the counts up to date."""

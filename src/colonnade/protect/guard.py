@@ -133,8 +133,12 @@ class PartyGuard(Guard):
             value = self._packed(value, made, self._compression)
         # A seal is not an entry: it would come after what it seals.
         if self._ledger is not None and call.verb != "seal":
-            is_noisy = self._perturbation is not None and has_tensors and bool(made)
-            self._write(call, value, is_noisy, _differs(before, value), released)
+            # Of this answer: not all that a method sends is an embedding.
+            kinds = ["perturb"] if self._perturbation and has_tensors and made else []
+            form = self._ring or self._compression
+            if form is not None and _differs(before, value):
+                kinds.append(form.kind)
+            self._write(call, value, kinds, released)
         return value
 
     def refused(self, call: Call, error: Exception) -> None:
@@ -257,18 +261,9 @@ class PartyGuard(Guard):
         return charged
 
     def _write(
-        self,
-        call: Call,
-        value: Value,
-        is_noisy: bool,
-        is_changed: bool,
-        released: list[tuple[str, str, int]],
+        self, call: Call, value: Value, kinds: list[str], released: list[tuple[str, str, int]]
     ) -> None:
         assert self._ledger is not None
-        form = self._ring or self._compression
-        kinds = ["perturb"] if is_noisy else []
-        if form is not None and is_changed:
-            kinds.append(form.kind)
         shapes: Any = None
         if isinstance(value, Tensor):
             shapes = list(value.shape)
@@ -281,7 +276,6 @@ class PartyGuard(Guard):
                 "verb": call.verb,
                 "shape": shapes,
                 "bytes": num_payload_bytes(value),
-                # Of this answer: not all that a method sends is an embedding.
                 "protection": "+".join(kinds) or "none",
                 "spent": None if self._account is None else self._account.spent(),
                 **({"released": released} if released else {}),
