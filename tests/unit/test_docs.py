@@ -138,7 +138,8 @@ def test_every_choice_by_name_is_mentioned() -> None:
 @by_name
 def test_every_toml_example_is_a_valid_configuration(page: Path) -> None:
     for block in code_blocks(page, "toml"):
-        parse_spec(tomllib.loads(block))
+        spec = parse_spec(tomllib.loads(block))
+        assert spec.data.dataset is None or spec.data.dataset in DATASETS
 
 
 # Methods, data sets, errors, fields of a summary.
