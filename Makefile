@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install demo test faults bench-peers lint docs clean
+.PHONY: install demo test attacks faults mutants bench-peers lint docs clean
 
-# Installed once; again only when pyproject.toml changed.
+# Installed once; again only when pyproject.toml changed. The extra has what the README's commands need.
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -e .
+	$(PIP) install -e '.[network,serve]'
 	touch $@
 
 $(VENV)/.installed-dev: pyproject.toml
@@ -30,10 +30,19 @@ lint: $(VENV)/.installed-dev
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
+# Every attack that is kept as a test; writes the table in docs/security.md.
+attacks: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/attack/table.py $(FLAGS)
+
 # Kills, cuts and noise in a row, seeded; writes what happened to docs/faults.json. One cut lasts ten
 # minutes; leave it out with: make faults FLAGS=--no-long-cut
 faults: $(VENV)/.installed-dev
 	PYTHONPATH=tests $(BIN)/python tests/fault/campaign.py --out docs/faults.json $(FLAGS)
+
+# A seeded sample of all mutants; writes docs/mutants.json and the tables of docs/mutants.md. About an
+# hour; smaller with: make mutants FLAGS="--size 25"
+mutants: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/mutants/run.py $(FLAGS)
 
 # Against Flower and NVFlare, each in an environment of its own, which `make clean` removes.
 PEERS := build/peers
@@ -48,7 +57,7 @@ bench-peers: $(VENV)/.installed-dev $(PEERS)/flower/.installed $(PEERS)/nvflare/
 
 $(VENV)/.installed-docs: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -e '.[docs]'
+	$(PIP) install -e '.[network,docs]'
 	touch $@ $(VENV)/.installed
 
 docs: $(VENV)/.installed-docs

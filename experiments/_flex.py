@@ -78,6 +78,12 @@ def method_settings(method: str, timeout: int) -> dict[str, Any]:
         "Sync-Max": {"name": "sync_vfl", "labels": "shared", "steps": "max", "timeout": ticks},
         "Flex": {"name": "flex", "labels": "shared", "timeout": ticks},
         "Adaptive": {"name": "adaptive_flex", "labels": "shared", "timeout": ticks},
+        "Adaptive, now": {
+            "name": "adaptive_flex",
+            "labels": "shared",
+            "timeout": ticks,
+            "pace": "now",
+        },
     }[method]
 
 

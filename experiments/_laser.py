@@ -10,19 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from colonnade.core.each import Predicted, measure_each
-from colonnade.core.federation import Federation, LoopState
+from colonnade.core.federation import Federation, LoopState, Predicted
 from colonnade.data.blocks import Block
 from colonnade.data.datasets import load_dataset
-from colonnade.data.presence import (
+from colonnade.data.drawn_presence import (
     BetaMissing,
     Drawing,
     PresenceSpec,
     UniformMissing,
     draw_presence,
 )
-from colonnade.run.arrangement import Arrangement, arrange
-from colonnade.run.assembly import fit_blueprint
+from colonnade.quality.by_party import measure_each
+from colonnade.quality.evaluation import evaluate
+from colonnade.run.fitting import fit_blueprint
+from colonnade.run.samples import Arrangement, arrange
 from colonnade.run.sources import Sources
 from colonnade.run.spec import parse_spec
 
@@ -162,9 +163,9 @@ def quality(federation: Federation, part: str, *, each: bool) -> dict[str, float
     """Appendix D: every party's own answers, or the one answer that all present parties share."""
     labels = federation.holder.parts[part]
     if each:
-        answers = federation.outputs_each(part, labels.plan)
+        answers = dict(federation.predictions(part, labels.plan, each=True).each)
     else:
-        outputs = federation.outputs(part, labels.plan)
+        outputs = federation.predictions(part, labels.plan).outputs
         known = federation.holder.presence.get(part)
         answers = {}
         for place, name in enumerate(federation.fabric.names):
@@ -237,7 +238,7 @@ def measured(
         )
     blueprint = fit_blueprint(spec, sources, arrangement)
     federation = blueprint.build(blueprint.training_data(arrangement))
-    for _ in federation.train(spec.stop, LoopState()):
+    for _ in federation.train(spec.stop, LoopState(), evaluate):
         pass
     found = {}
     for at in inference:

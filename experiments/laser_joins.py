@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.reproduce import Experiment, Job
-from colonnade.run.arrangement import arrange
 from colonnade.run.engine import train
 from colonnade.run.result import Result
+from colonnade.run.samples import arrange
 from colonnade.run.sources import Sources
 from colonnade.run.spec import RunSpec, parse_spec
 

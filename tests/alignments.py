@@ -11,8 +11,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from colonnade.align import blinding, group, lists, matching, participant, telling
-from colonnade.align.files import PartyAlignment
+from colonnade.align import (
+    announcement,
+    group,
+    list_blinding,
+    matching,
+    participant,
+    point_lists,
+)
+from colonnade.align.alignment_file import PartyAlignment
 from colonnade.align.ids import prepare_ids
 from colonnade.align.matching import Overlap, match
 from colonnade.align.participant import AlignParty
@@ -21,7 +28,7 @@ from colonnade.align.terms import AlignPolicy, AlignSpec
 from colonnade.core.messages import Call, Reply
 from colonnade.core.parties import Parties
 from colonnade.fabrics.durations import Uniform
-from colonnade.fabrics.local import InProcess
+from colonnade.fabrics.in_process import InProcess
 from colonnade.fabrics.simulated import Profile, Simulated
 from probes import Wrapped
 
@@ -56,7 +63,7 @@ class Federation:
                 ids=prepare_ids([items], KEY, where=name, duplicates="keep_first"),
                 spec=replace(self.spec, salt=(salts or {}).get(name, SALT)),
                 policy=policy,
-                place=(places or {}).get(name),
+                store=(places or {}).get(name),
                 count=(counts or {}).get(name),
                 today=lambda: 1000,
             )
@@ -219,7 +226,7 @@ class Recording(Wrapped):
 
 
 def make_chunks_small(monkeypatch: Any) -> None:
-    """Chunks so small that short lists take several."""
-    for module in (blinding, group, lists, matching, participant):
+    """Chunks so small that short point_lists take several."""
+    for module in (list_blinding, group, point_lists, matching, participant):
         monkeypatch.setattr(module, "CHUNK", 16, raising=True)
-    monkeypatch.setattr(telling, "_NUMBERS_CHUNK", 7)
+    monkeypatch.setattr(announcement, "_NUMBERS_CHUNK", 7)

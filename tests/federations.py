@@ -21,13 +21,13 @@ from colonnade.core.label_holder import LabelHolder, LabelPart
 from colonnade.core.method import Method
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.parties import Patience
-from colonnade.core.party import Part, Party, Replica
-from colonnade.core.party_sets import members
-from colonnade.core.presence import Presence, observed_sets
+from colonnade.core.party import Part, Party
+from colonnade.core.presence import Presence
+from colonnade.core.replica import Replica
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task, TaskKind
 from colonnade.fabrics.durations import Duration
-from colonnade.fabrics.local import InProcess
+from colonnade.fabrics.in_process import InProcess
 from colonnade.fabrics.simulated import Profile, Simulated
 from colonnade.methods.splitnn import SplitNN
 from colonnade.models import (
@@ -40,6 +40,8 @@ from colonnade.models import (
     SetFusions,
     is_deterministic,
 )
+from colonnade.parts.party_sets import members
+from colonnade.quality.evaluation import evaluate
 
 EncoderFactory = Callable[[int], nn.Module]
 
@@ -143,7 +145,10 @@ def make_federation(
     values = labels_of(kind, total, seed) if labels is None else labels
     task = Task.fit(kind, values[:num_samples], loss=loss)
     tables = presence or {}
-    groups = {part: observed_sets(table) for part, table in tables.items()}
+    groups = {
+        part: method.kept_apart(part, table, all_names, holder_name)
+        for part, table in tables.items()
+    }
     plans = {
         "train": BatchPlan(
             num_samples, batch_size, seed=seed, shuffle=True, groups=groups.get("train")
@@ -196,10 +201,10 @@ def make_federation(
     parties = {}
     for name in taking_part:
         features = (
-            block(name) if not method.pools_blocks else torch.cat([*map(block, all_names)], 1)
+            block(name) if not method.needs.pooled else torch.cat([*map(block, all_names)], 1)
         )
         network = encoder_of(name, features.shape[1])
-        heads = {"head": head_of(name, network, features)} if method.has_heads else {}
+        heads = {"head": head_of(name, network, features)} if method.needs.heads else {}
         parties[name] = method.party(
             name=name,
             encoder=network,
@@ -223,7 +228,7 @@ def make_federation(
     if sets:
         fusions = {item: fusion_of(members(item, taking_part), item) for item in sets}
         fusion = SetFusions(taking_part, fusions)
-    elif method.has_fusion:
+    elif method.needs.fusion:
         fusion = fusion_of(tuple(sizes))
     local = frozenset({holder_name}) & parties.keys()
     carrier: Fabric
@@ -261,7 +266,7 @@ def make_federation(
         deterministic=is_deterministic(fusion),
         clock=CountingClock() if fabric == "in_process" else carrier.clock,
     )
-    if method.shares_labels:
+    if method.needs.labels == "shared":
         for party in parties.values():
             # The fusion's size depends on the parties, so it can't be there before them.
             party._replica = Replica(
@@ -300,13 +305,13 @@ class CountingClock:
 
 def train(federation: Federation, exchanges: int, state: LoopState | None = None) -> list[Event]:
     """Train up to a number of exchanges and give what happened."""
-    return list(federation.train(Stop(exchanges=exchanges), state or LoopState()))
+    return list(federation.train(Stop(exchanges=exchanges), state or LoopState(), evaluate))
 
 
 def weights(federation: Federation) -> dict[str, Tensor]:
     """Every weight and running statistic of every participant, copied."""
     models = {name: party.model for name, party in federation.fabric.parties.items()}
-    if federation.method.has_fusion:
+    if federation.method.needs.fusion:
         models["fusion"] = federation.holder.fusion
     return {
         f"{owner}.{key}": value.detach().clone()
@@ -325,7 +330,7 @@ def assert_bitwise_equal(left: Mapping[str, Tensor], right: Mapping[str, Tensor]
 def checkpoint(federation: Federation) -> dict[str, Any]:
     """Everything that a resume needs, copied as if it had been on a disk in between."""
     parties = {name: party.state() for name, party in federation.fabric.parties.items()}
-    return copy.deepcopy({"federation": federation.state(), "parties": parties})
+    return copy.deepcopy({"federation": federation.snapshot().whole(), "parties": parties})
 
 
 def resume(federation: Federation, kept: Mapping[str, Any]) -> None:

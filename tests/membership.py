@@ -8,7 +8,7 @@ from pathlib import Path
 
 from colonnade.fabrics.grpc.identity import Identity
 from colonnade.federate.certificates import key_pem, new_key, now, signing_request
-from colonnade.federate.federation import Federation, FederationSettings
+from colonnade.federate.federation_directory import FederationDirectory, FederationSettings
 from colonnade.federate.invitations import enrol, invite
 
 
@@ -25,12 +25,12 @@ class SetClock:
         self.moment += datetime.timedelta(**duration)
 
 
-def make_federation(directory: Path, clock: SetClock, *, name: str = "bank") -> Federation:
+def make_federation(directory: Path, clock: SetClock, *, name: str = "bank") -> FederationDirectory:
     settings = FederationSettings(name=name, address="127.0.0.1:7443", enrolment="127.0.0.1:7444")
-    return Federation.create(directory, settings, now=clock)
+    return FederationDirectory.create(directory, settings, now=clock)
 
 
-def make_member(federation: Federation, name: str, *, replace: bool = False) -> Identity:
+def make_member(federation: FederationDirectory, name: str, *, replace: bool = False) -> Identity:
     """Invite and enrol a party without a network."""
     file = federation.directory.parent / f"{name}-{new_key().private_numbers().private_value}.inv"
     invitation = invite(federation, name, file, replace_member=replace)

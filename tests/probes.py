@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -15,9 +16,10 @@ from colonnade.core.fabric import Clock, Fabric
 from colonnade.core.messages import Batch, Call, Reply
 from colonnade.core.parties import Parties
 from colonnade.core.party import Part, Party
+from colonnade.core.snapshot import Snapshot
 from colonnade.core.verbs import verb
 from colonnade.fabrics.durations import Constant, Uniform
-from colonnade.fabrics.local import InProcess
+from colonnade.fabrics.in_process import InProcess
 from colonnade.fabrics.simulated import Profile, Simulated
 from federations import PLAIN_SGD, MemoryVault, features_of, mlp, seeded_module
 from networks import LoopbackFabric
@@ -171,6 +173,12 @@ class Bench:
     def arrival(self, deadline: int | None = None) -> Any:
         return self.fabric.run(self.parties.arrival(deadline))
 
+    def checkpoint(self) -> dict[str, Any]:
+        """What is in flight, as a run would keep it."""
+        snapshot = Snapshot(self.fabric, {"parties": self.parties.state()})
+        self.fabric.run(Parties(snapshot.cut.aside).ask("local_steps"))
+        return copy.deepcopy(snapshot.whole())
+
 
 class Wrapped(Fabric):
     """Another fabric, passed on as it is; for tests that get in between."""
@@ -201,8 +209,8 @@ class Wrapped(Fabric):
     async def keep(self, tag: str) -> None:
         await self.inner.keep(tag)
 
-    async def retain(self, newest: str, best: str) -> None:
-        await self.inner.retain(newest, best)
+    async def retain(self, newest: str, previous: str, best: str) -> None:
+        await self.inner.retain(newest, previous, best)
 
     async def fetch(self, tag: str) -> None:
         await self.inner.fetch(tag)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
 
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
-from colonnade.core.method import Method, MethodInfo
+from colonnade.core.method import Answer, Method, MethodInfo
 from colonnade.core.parties import Parties, each
-from colonnade.core.split_step import SplitParty
 from colonnade.data.blocks import Labels, make_block
+from colonnade.parts.present_means import mean_of_present
+from colonnade.parts.split_step import SplitParty
 from colonnade.run.sources import Sources
 
 MEAN = {"label_holder": {"fusion": {"kind": "mlp", "combine": "mean"}}}
@@ -31,28 +31,31 @@ class MeanOfObserved(Method):
         tolerates_slow=False,
         tolerates_missing=True,
         heterogeneous_models=True,
-        private_labels=True,
     )
     party = SplitParty
 
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """Embeddings of those who have the batch, gradients back to them."""
         here = holder.observed(batch, parties.names)
-        gradients = holder.learn(await parties.ask("embed", batch, among=here), batch)
-        await parties.tell("descend", batch, each(gradients), among=here)
+        embeddings = await parties.ask("embed", batch, among=here.names)
+        if here.is_complete:
+            gradients = holder.learn(embeddings, batch)
+        else:
+            mean = mean_of_present(embeddings, here)
+            (gradient,) = holder.learn({here.names[0]: mean}, batch).values()
+            shares = gradient / here.counts[:, None]
+            gradients = {name: shares[here.rows[name]] for name in here.names}
+        await parties.tell("descend", batch, each(gradients), among=here.names)
 
-    async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
-        """The fusion of what is there."""
+    async def predict(
+        self, holder: LabelHolder, parties: Parties, batch: Batch, *, each: bool
+    ) -> Answer:
+        """The fusion of what is there; and every party that has the batch, by itself."""
         here = holder.observed(batch, parties.names)
-        return holder.infer(await parties.ask("infer", batch, among=here))
-
-    async def predict_each(
-        self, holder: LabelHolder, parties: Parties, batch: Batch
-    ) -> Mapping[str, Tensor]:
-        """Every party that has the batch, by itself."""
-        here = holder.observed(batch, parties.names)
-        found = await parties.ask("infer", batch, among=here)
-        return {name: holder.infer({name: item}) for name, item in found.items()}
+        found = await parties.ask("infer", batch, among=here.names)
+        own = {name: holder.infer({name: item}) for name, item in found.items()}
+        mean = {here.names[0]: mean_of_present(found, here)}
+        return Answer(outputs=holder.infer(mean), each=own, used=here.names)
 
 
 def frames(num_samples: int = 600, num_parties: int = 3, seed: int = 0) -> dict[str, pd.DataFrame]:

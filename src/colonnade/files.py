@@ -1,9 +1,13 @@
-"""Files that are there wholly or not at all, and pages with places for what a command writes."""
+"""Atomic writes, and pages with marked places that a command fills.
+
+Nothing here knows the content: formats of runs and federations are in ``run`` and ``federate``.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import uuid
 from collections.abc import Iterator
@@ -17,6 +21,7 @@ __all__ = [
     "append_wholly",
     "check_place",
     "fill_place",
+    "locked",
     "sync",
     "write_atomically",
     "writing_atomically",
@@ -24,7 +29,7 @@ __all__ = [
 
 TEMPORARY = ".writing"
 
-# No room: on the disk, in the owner's share of it, or within the largest file that may be.
+# The disk is full, or a quota, or the limit on the size of a file.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -39,7 +44,7 @@ def write_atomically(path: Path, content: bytes, *, owner_only: bool = False) ->
 
 @contextlib.contextmanager
 def writing_atomically(path: Path, *, owner_only: bool = False) -> Iterator[BinaryIO]:
-    """A file to write to that takes its name only when the block ends well."""
+    """Open a file for writing; it gets its name only if the block ends without an error."""
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,13 +66,29 @@ def writing_atomically(path: Path, *, owner_only: bool = False) -> Iterator[Bina
         raise
 
 
+@contextlib.contextmanager
+def locked(lock: Path, remedy: str = "") -> Iterator[None]:
+    """Hold a lock file: one process or thread at a time; waits for the one that holds it."""
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StorageError(f"{lock}: can't be written: {error.strerror}{remedy}") from error
+    try:
+        # The system releases the lock when the process ends, however it ends.
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def append_wholly(handle: int, content: bytes, path: Path) -> None:
     """Append to an open file: all of it, or nothing and a StorageError that names the path."""
     size = os.fstat(handle).st_size
     left = content
     try:
         while left:
-            # A disk that fills up takes a part first, and gives its reason for the rest.
+            # A full disk accepts a part first and reports its error for the rest.
             left = left[os.write(handle, left) :]
     except OSError as error:
         os.ftruncate(handle, size)
@@ -75,7 +96,7 @@ def append_wholly(handle: int, content: bytes, path: Path) -> None:
 
 
 def sync(handle: int, path: Path) -> None:
-    """Have an open file's content outlast a power cut."""
+    """Write an open file's content through to the disk, so that a power cut can't lose it."""
     try:
         os.fsync(handle)
     except OSError as error:
@@ -88,7 +109,7 @@ def _unwritable(path: Path, error: OSError) -> StorageError:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Make the new name itself outlast a power cut."""
+    """Write the new name through to the disk as well."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -106,6 +127,6 @@ def check_place(page: Path, begin: str, end: str) -> None:
 
 
 def fill_place(text: str, begin: str, end: str, content: str) -> str:
-    """A page's text with this between its two lines."""
+    """The text of a page, with the content between its two lines."""
     before, rest = text.split(begin, 1)
     return f"{before}{begin}\n{content}\n{end}{rest.split(end, 1)[1]}"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from colonnade.core.errors import Deadlock, PartyFailed, ProtocolError
 from colonnade.core.parties import Parties, each
+from messages import says
 from probes import APART, BATCH, FABRICS, NAMES, VIRTUAL, Bench, Noisy, assert_plain
 
 
@@ -52,7 +53,7 @@ class TestAsk:
         assert bench.ask("total") == {"a": 11.0, "b": 10.0, "c": 13.0}
 
     def test_stranger_is_refused(self, bench: Bench) -> None:
-        with pytest.raises(ProtocolError, match=r"no party .*'x'"):
+        with pytest.raises(ProtocolError, match=says(["x"], ["a", "b", "c"])):
             bench.ask("total", among=["a", "x"])
         with pytest.raises(ProtocolError, match="'x'"):
             bench.parties.start("x", "total")
@@ -118,14 +119,14 @@ class TestOrder:
             await bench.parties.ask("total")
             await asyncio.sleep(0)
 
-        with pytest.raises(ProtocolError, match="ask, tell, start and arrival"):
+        with pytest.raises(ProtocolError, match=says("ask", "tell", "start", "arrival")):
             bench.fabric.run(sleepy())
 
 
 class TestFailures:
     def test_failed_ask_names_party_exchange_and_verb(self, bench: Bench) -> None:
         bench.parties.exchange = 4
-        with pytest.raises(PartyFailed, match=r"'b' failed at exchange 4 \(refuse\)") as caught:
+        with pytest.raises(PartyFailed, match=says("'b'", "exchange 4", "refuse")) as caught:
             bench.ask("refuse", among=["b"])
         assert caught.value.party == "b"
         assert "DataError: column 'age' is missing" in str(caught.value)
@@ -141,7 +142,7 @@ class TestFailures:
         bench.parties.exchange = 7
         bench.tell(verb, among=["c"])
         bench.parties.exchange = 8
-        with pytest.raises(PartyFailed, match=r"'c' failed at exchange 7 \(told call\)") as caught:
+        with pytest.raises(PartyFailed, match=says("'c'", "exchange 7", "told call")) as caught:
             bench.ask("total", among=["c"])
         assert caught.value.party == "c"
         assert "Secret" not in str(caught.value)
@@ -154,7 +155,7 @@ class TestFailures:
 
     def test_failed_start_is_raised_by_its_arrival(self, bench: Bench) -> None:
         bench.parties.start("b", "crash")
-        with pytest.raises(PartyFailed, match=r"'b'.*started call.*ValueError"):
+        with pytest.raises(PartyFailed, match=says("'b'", "crash", "ValueError")):
             bench.arrival()
 
     def test_failure_leaves_the_fabric_usable(self, bench: Bench) -> None:
@@ -172,7 +173,7 @@ class TestFailures:
         ],
     )
     def test_what_is_no_verb_can_not_be_called(self, bench: Bench, name: str) -> None:
-        with pytest.raises(PartyFailed, match=f"ProtocolError: unknown verb '{name}'"):
+        with pytest.raises(PartyFailed, match=says("ProtocolError", f"'{name}'")):
             bench.ask(name, among=["a"])
 
     @pytest.mark.parametrize(
@@ -194,7 +195,7 @@ class TestFailures:
     def test_wrong_arguments_are_refused_before_anything_runs(
         self, bench: Bench, verb: str, arguments: tuple[Any, ...]
     ) -> None:
-        with pytest.raises(PartyFailed, match=f"ProtocolError: verb '{verb}'"):
+        with pytest.raises(PartyFailed, match=says("ProtocolError", f"'{verb}'")):
             bench.ask(verb, *arguments, among=["a"])
         assert bench.behind["a"].history == []
 
@@ -335,13 +336,11 @@ class TestState:
     def test_restored_in_the_middle_continues_identically(self, kind: str) -> None:
         bench, restored = Bench(kind), Bench(kind)
         self.begin(bench)
-        parties, fabric, metered = copy.deepcopy(
-            [bench.parties.state(), bench.fabric.state(), bench.fabric.meter.state()]
-        )
+        kept = bench.checkpoint()
 
-        restored.parties.restore(parties)
-        restored.fabric.restore(fabric)
-        restored.fabric.meter.restore(metered)
+        restored.parties.restore(kept["parties"])
+        restored.fabric.restore(kept["fabric"])
+        restored.fabric.meter.restore(kept["meter"])
 
         assert self.continued(restored) == self.continued(bench)
 
@@ -357,19 +356,20 @@ class TestState:
     def test_failure_of_a_tell_outlives_a_checkpoint(self, kind: str) -> None:
         bench, restored = Bench(kind), Bench(kind)
         bench.tell("refuse", among=["c"])
-        restored.parties.restore(copy.deepcopy(bench.parties.state()))
-        restored.fabric.restore(copy.deepcopy(bench.fabric.state()))
+        kept = bench.checkpoint()
+        restored.parties.restore(kept["parties"])
+        restored.fabric.restore(kept["fabric"])
 
-        with pytest.raises(PartyFailed, match=r"'c'.*column 'age' is missing"):
+        with pytest.raises(PartyFailed, match=says("'c'", "'age'")):
             restored.ask("total")
 
     def test_parties_keep_and_fetch_their_own_state(self, bench: Bench) -> None:
         party = bench.behind["a"]
         before = copy.deepcopy(party.model.state_dict())
-        bench.fabric.run(bench.fabric.keep("first"))
+        bench.ask("keep", "first")
         party.step(party.encode(BATCH), torch.ones(4, 4))
 
-        bench.fabric.run(bench.fabric.fetch("first"))
+        bench.ask("fetch", "first")
 
         assert all(
             torch.equal(value, before[key]) for key, value in party.model.state_dict().items()

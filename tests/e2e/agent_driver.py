@@ -9,9 +9,9 @@ from colonnade.core.errors import ConfigError
 from colonnade.core.respondent import Respondent
 from colonnade.core.verbs import verb
 from colonnade.fabrics.grpc.agent import Agent
-from colonnade.federate.home import own_identity, read_party
 from colonnade.federate.logs import log_to
-from colonnade.federate.service import serve_agent
+from colonnade.federate.party_home import own_identity, read_party
+from colonnade.federate.party_service import serve_agent
 from networks import QUICK
 
 

@@ -20,9 +20,13 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -31,17 +35,19 @@ import torch
 from colonnade.core.config import dump
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics import GrpcSpec
-from colonnade.fabrics.grpc.fabric import Session
-from colonnade.fabrics.grpc.settings import LinkSpec
-from colonnade.federate.agent import run_agent
-from colonnade.federate.federation import Federation, FederationSettings
-from colonnade.federate.home import PartySettings, make_home, write_party
-from colonnade.federate.hub import train_over
+from colonnade.fabrics.grpc.link_settings import LinkSpec
+from colonnade.fabrics.grpc.network_fabric import Session
+from colonnade.federate.federation_directory import FederationDirectory, FederationSettings
 from colonnade.federate.identities import save_identity
 from colonnade.federate.logs import log_to
-from colonnade.federate.opening import open_hub
+from colonnade.federate.opened_hub import open_hub
+from colonnade.federate.own_settings import own_seed
+from colonnade.federate.party_agent import run_agent
+from colonnade.federate.party_home import PartySettings, make_home, write_party
+from colonnade.federate.training import train_over
 from colonnade.files import write_atomically
 from colonnade.run.directory import RunDirectory
+from colonnade.run.door_building import Doors, OwnTerms
 from colonnade.run.engine import train
 from colonnade.run.spec import read_spec
 from colonnade.run.storage import party_directory, read_json, read_state
@@ -194,8 +200,11 @@ class Organisations:
         policies: Mapping[str, str] | None = None,
         proxied: bool = False,
         link: LinkSpec = QUICK,
+        common_seed: bool = True,
+        allow_unprotected: bool = True,
     ) -> None:
         self.root = root
+        self.common_seed = common_seed
         self.port = free_port()
         self.federation = root / "federation"
         self.run = root / "run"
@@ -216,7 +225,7 @@ class Organisations:
         settings = FederationSettings(
             name=HOLDER, address=address, enrolment=f"127.0.0.1:{free_port()}"
         )
-        made = Federation.create(self.federation, settings)
+        made = FederationDirectory.create(self.federation, settings)
         self.proxies = {name: Proxy(self.port) for name in PARTIES} if proxied else {}
         for name in PARTIES:
             make_home(self.home(name))
@@ -231,6 +240,9 @@ class Organisations:
                     id="id",
                     policy=root / f"{name}.policy.toml" if policies is not None else None,
                     link=link,
+                    # So that bits can be compared with those of one process.
+                    common_seed=common_seed,
+                    allow_unprotected=allow_unprotected,
                 ),
             )
             if policies is not None:
@@ -328,6 +340,13 @@ class Organisations:
 
     # What came of it
 
+    @property
+    def aligned(self) -> Path:
+        """Where the label holder keeps the alignment of the run."""
+        digest = read_json(self.run / "alignment.json")["digest"]
+        places = [item / "alignments" / digest for item in (self.run, self.federation)]
+        return next(place for place in places if place.is_dir())
+
     def weights(self) -> dict[str, torch.Tensor]:
         """Everybody's weights as their own checkpoints have them at the end of the run."""
         tag = read_json(self.run / "checkpoint.json")["tag"]
@@ -335,10 +354,15 @@ class Organisations:
         places = {party: self.home(party) / "runs" / name for party in PARTIES}
         return _weights(self.run, tag, places)
 
-    def in_process(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """The same run in one process, on the very same alignment: weights and summary."""
+    def in_process(
+        self, *, with_secrets: bool = True
+    ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """The same run in one process, on the very same alignment: weights and summary.
+
+        Parties that have seeds of their own bring them, unless ``with_secrets`` is off.
+        """
         together = self.root / "together"
-        source = party_directory(self.run / "alignment", HOLDER)
+        source = party_directory(self.aligned, HOLDER)
         shutil.copytree(source, party_directory(together, HOLDER), dirs_exist_ok=True)
         for name in PARTIES:
             shutil.copytree(
@@ -349,10 +373,32 @@ class Organisations:
             "local.toml", alignment='alignment = "together"', fabric="", **files
         )
         local = self.root / "local"
-        summary = train(read_spec(config), directory=local).summary
+        shutil.rmtree(local, ignore_errors=True)
+        run = (self.run / "run_name").read_text()
+        seeds = {}
+        if with_secrets and not self.common_seed:
+            seeds = {name: own_seed(self.home(name), run) for name in PARTIES}
+        with _own_seeds(seeds):
+            summary = train(read_spec(config), directory=local).summary
         tag = read_json(local / "checkpoint.json")["tag"]
         places = {party: party_directory(local, party) for party in PARTIES}
         return _weights(local, tag, places), summary
+
+
+@contextmanager
+def _own_seeds(seeds: Mapping[str, int]) -> Iterator[None]:
+    """Within it parties in one process draw their first weights from these seeds."""
+    known = Doors.in_one_process
+
+    def with_seeds(doors: Doors) -> Mapping[str, OwnTerms]:
+        return {
+            name: replace(terms, seed=seeds.get(name)) for name, terms in known.func(doors).items()
+        }
+
+    changed = cached_property(with_seeds)
+    changed.__set_name__(Doors, "in_one_process")
+    with mock.patch.object(Doors, "in_one_process", changed):
+        yield
 
 
 def _weights(run: Path, tag: str, places: Mapping[str, Path]) -> dict[str, torch.Tensor]:
@@ -440,7 +486,7 @@ def be(role: str, *arguments: str) -> None:
     resume = (run / "config.json").exists()
     spec = read_spec(config)
     assert isinstance(spec.fabric, GrpcSpec)
-    with open_hub(federation, links=spec.fabric.link, enrols=False, minding_seconds=0.5) as hub:
+    with open_hub(federation, links=spec.fabric.link, enrols=False, check_seconds=0.5) as hub:
         train_over(hub, spec, HOLDER, run, resume=resume)
 
 

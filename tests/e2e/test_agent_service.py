@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from colonnade.core.parties import Parties, Patience
-from colonnade.fabrics.grpc.fabric import GrpcFabric, Session
 from colonnade.fabrics.grpc.hub import Hub
-from colonnade.federate.federation import Federation
-from colonnade.federate.home import PartySettings, make_home, write_party
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.federate.federation_directory import FederationDirectory
 from colonnade.federate.identities import save_identity
 from colonnade.federate.invitations import revoke
-from colonnade.federate.opening import open_hub
+from colonnade.federate.opened_hub import open_hub
+from colonnade.federate.party_home import PartySettings, make_home, write_party
 from membership import SetClock, make_federation, make_member
 from networks import QUICK
 
@@ -58,20 +58,24 @@ class AgentProcess:
 
 
 @pytest.fixture
-def federation(tmp_path: Path) -> Federation:
+def federation(tmp_path: Path) -> FederationDirectory:
     return make_federation(tmp_path / "fed", SetClock())
 
 
 @pytest.fixture
-def hub(federation: Federation) -> Iterator[Hub]:
+def hub(federation: FederationDirectory) -> Iterator[Hub]:
     with open_hub(
-        federation.directory, links=QUICK, address="127.0.0.1:0", enrols=False, minding_seconds=0.1
+        federation.directory,
+        links=QUICK,
+        address="127.0.0.1:0",
+        enrols=False,
+        check_seconds=0.1,
     ) as opened:
         yield opened
 
 
 @pytest.fixture
-def agent(federation: Federation, hub: Hub, tmp_path: Path) -> Iterator[AgentProcess]:
+def agent(federation: FederationDirectory, hub: Hub, tmp_path: Path) -> Iterator[AgentProcess]:
     home, place = tmp_path / "home", tmp_path / "place"
     make_home(home)
     save_identity(home, make_member(federation, "telco"))
@@ -129,7 +133,7 @@ def test_an_agent_finishes_the_call_in_hand_and_leaves(hub: Hub, agent: AgentPro
 
 
 def test_a_revoked_agent_ends_and_says_why(
-    federation: Federation, hub: Hub, agent: AgentProcess
+    federation: FederationDirectory, hub: Hub, agent: AgentProcess
 ) -> None:
     assert hub.wait_for(["telco"], 60) == ()
     revoke(federation, "telco")

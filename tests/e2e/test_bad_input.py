@@ -27,6 +27,7 @@ from colonnade.run.engine import train
 from colonnade.run.result import Result
 from colonnade.run.spec import parse_spec
 from federations import weights
+from messages import says
 
 NUM_SAMPLES = 40
 # Values that no message and no log may show.
@@ -128,7 +129,7 @@ def one_class(data: Data) -> None:
 
 def rare_class(data: Data) -> None:
     """One sample each of many classes: some are bound to be held out only."""
-    data.labels.iloc[:12] = np.arange(2, 14)
+    data.labels.iloc[:8] = np.arange(2, 10)
 
 
 def mixed_labels(data: Data) -> None:
@@ -200,7 +201,7 @@ def test_bad_tables(
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_refuses_before_it_begins(data: Data, tmp_path: Path, method: str) -> None:
     constant_column(data)
-    with pytest.raises(DataError, match="'country' is constant"):
+    with pytest.raises(DataError, match=says("'country'", "constant")):
         data.fit(method=method, out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
@@ -279,11 +280,11 @@ def test_bad_plans(
 
 
 def test_no_data_or_unknown_data() -> None:
-    with pytest.raises(ConfigError, match=r"data\.dataset: missing; name a data set, or give"):
+    with pytest.raises(ConfigError, match=says("data.dataset", "missing", "file")):
         train(parse_spec({}))
-    with pytest.raises(ConfigError, match="no party has a block"):
+    with pytest.raises(ConfigError, match=says("party", "block")):
         fit({}, pd.Series([0, 1]))
-    with pytest.raises(DataError, match=r"brest_cancer.*did you mean '?breast_cancer"):
+    with pytest.raises(DataError, match=says("'brest_cancer'", "breast_cancer")):
         train(parse_spec({"data": {"dataset": "brest_cancer"}}))
 
 
@@ -304,7 +305,7 @@ def test_a_directory_in_use(data: Data, tmp_path: Path) -> None:
     for resume in (False, True):
         with (directory / "lock").open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            with pytest.raises(StorageError, match="in use by another process; wait for it, or"):
+            with pytest.raises(StorageError, match=says(directory, "in use")):
                 train(plan, directory=directory, resume=resume)
         train(plan, directory=directory, resume=resume)  # the lock goes with its holder
 
@@ -312,7 +313,7 @@ def test_a_directory_in_use(data: Data, tmp_path: Path) -> None:
 def test_a_directory_with_a_run_in_it(data: Data, tmp_path: Path) -> None:
     data.fit(out=tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    with pytest.raises(StorageError, match="holds a run already; choose another directory, or go"):
+    with pytest.raises(StorageError, match=says(tmp_path / "run", "already", "--resume")):
         data.fit(out=tmp_path / "run")
     assert before == {path: path.read_bytes() for path in before}
 
@@ -320,11 +321,11 @@ def test_a_directory_with_a_run_in_it(data: Data, tmp_path: Path) -> None:
 def test_nothing_to_resume(data: Data, tmp_path: Path) -> None:
     plan = parse_spec(plan_for(tmp_path, data))
     for directory in (tmp_path / "none", tmp_path):
-        with pytest.raises(StorageError, match="nothing to resume here; leave out --resume"):
+        with pytest.raises(StorageError, match=says(directory, "--resume")):
             train(plan, directory=directory, resume=True)
     assert not (tmp_path / "none").exists()
     saved = train(plan).save(tmp_path / "model")
-    with pytest.raises(StorageError, match="a saved model, not a run; it can't be resumed"):
+    with pytest.raises(StorageError, match=says(saved, "model", "resumed")):
         train(plan, directory=saved, resume=True)
 
 
@@ -337,9 +338,9 @@ def test_a_directory_that_can_not_be(data: Data, tmp_path: Path, place: str) -> 
 
 
 def test_loading_from_nowhere(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="no such directory; give a run directory"):
+    with pytest.raises(StorageError, match=says(tmp_path / "none", "no such directory")):
         Result.load(tmp_path / "none")
-    with pytest.raises(StorageError, match="is this a run directory"):
+    with pytest.raises(StorageError, match=says("config.json", "no such file", "run directory")):
         Result.load(tmp_path)
 
 

@@ -172,7 +172,7 @@ def test_methods_as_json() -> None:
     assert [row["name"] for row in rows] == list(METHODS)
     for row in rows:
         assert all(isinstance(row[key], str) and row[key] for key in ("name", "paper", "summary"))
-        flags = ("tolerates_missing", "tolerates_slow", "heterogeneous_models", "private_labels")
+        flags = ("tolerates_missing", "tolerates_slow", "heterogeneous_models")
         assert all(isinstance(row[key], bool) for key in flags)
 
 
@@ -209,9 +209,13 @@ def test_demo_prints_the_table_and_leaves_a_report(tmp_path: Path) -> None:
     qualities = _qualities(demo.stdout)
     assert list(qualities)[:3] == ["label holder alone", "all three together", "centralized"]
     assert qualities == pytest.approx(_qualities(README.read_text("utf-8")), abs=LAST_DIGITS)
-    alone, together, ideal, missing, without = qualities.values()
-    assert missing < alone < without < together
+    alone, together, ideal, missing, laser, laser_missing = qualities.values()
+    assert missing < alone < laser_missing < laser < together
     assert abs(together - ideal) < 0.05
+    waits, goes_on = _seconds(demo.stdout).values()
+    assert goes_on < waits / 3
+    assert _seconds(demo.stdout) == pytest.approx(_seconds(README.read_text("utf-8")), abs=0.1)
+    assert "simulated seconds" in (tmp_path / "demo" / "demo.svg").read_text("utf-8")
     page = (tmp_path / "demo" / "report.html").read_text("utf-8")
     assert "all three together" in page
     assert "report in ../demo/report.html" in demo.stdout
@@ -219,6 +223,12 @@ def test_demo_prints_the_table_and_leaves_a_report(tmp_path: Path) -> None:
     assert is_plain(demo.stdout)
     assert is_plain(demo.stderr)
     assert re.search(r"^all three together: exchange \d+/500  loss ", demo.stderr, re.M)
+
+
+def _seconds(shown: str) -> dict[str, float]:
+    """The table of the demo with a slow party: simulated seconds by method."""
+    rows = re.findall(r"│ (\w[^│]*?) +│ (\d+\.\d) +│\n", shown)
+    return {name: float(seconds) for name, seconds in rows}
 
 
 def _qualities(shown: str) -> dict[str, float]:
@@ -420,7 +430,7 @@ MISTAKES: list[tuple[tuple[str, str], tuple[str, ...], str]] = [
     (("telco.csv", "telko.csv"), TRAIN, "telko.csv: no such file"),
     (("exchanges = 12", "exchanges = 0"), TRAIN, "stop.exchanges: must be at least 1"),
     (("exchanges = 12", 'exchanges = "12"'), TRAIN, "expected a whole number, got '12'"),
-    (("", ""), ("train", "dataset.toml"), "did you mean digits?"),
+    (("", ""), ("train", "dataset.toml"), "did you mean 'digits'?"),
     (("", ""), (*TRAIN, "--out", "new", "--resume"), "new: nothing to resume here"),
     (("", ""), (*TRAIN, "--out", "bank.csv"), "bank.csv: can't be a run directory"),
     (("", ""), ("evaluate", "nowhere"), "nowhere: no such directory"),
@@ -428,7 +438,7 @@ MISTAKES: list[tuple[tuple[str, str], tuple[str, ...], str]] = [
     (("", ""), ("evaluate", "done", "--part", "tset"), "no part 'tset'"),
     (("", ""), ("report", "nowhere"), "nowhere: is not a directory"),
     (("", ""), (*PREDICT, "bank"), "--block bank: write it as PARTY=FILE"),
-    (("", ""), (*PREDICT, "bnak=bank.csv"), "no such party; there are ['bank', 'telco']"),
+    (("", ""), (*PREDICT, "bnak=bank.csv"), "no party 'bnak'; did you mean 'bank'"),
     (("", ""), (*PREDICT, "bank=bank.csv"), "no block of ['telco']"),
     (("", ""), (*PREDICT, "bank=none.csv"), "none.csv: no such file"),
     (("", ""), ("bench", "stp"), "did you mean 'step'?"),

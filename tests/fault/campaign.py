@@ -29,14 +29,15 @@ from authority import admit, authority, hub_identity
 from colonnade.core.errors import ProtocolError
 from colonnade.core.parties import Parties
 from colonnade.fabrics.grpc.event_loop import run_there
-from colonnade.fabrics.grpc.fabric import GrpcFabric, Session
-from colonnade.fabrics.grpc.frames import Hello, Kind, Opening, decode_frames, encode_frame
+from colonnade.fabrics.grpc.frames import FrameKind, Hello, Opening, decode_frames, encode_frame
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.identity import HUB_NAME
-from colonnade.fabrics.grpc.settings import METHOD
+from colonnade.fabrics.grpc.link_settings import METHOD
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
 from colonnade.run.storage import read_json, write_json
 from colonnade.run.summary import revision
 from e2e.organisations import PARTIES, Nursery, Organisations, Process
+from fault.absences import run_absences
 from fault.fuzzing import corrupted, sample_messages
 from fault.real_cuts import run_cuts
 from federations import assert_bitwise_equal
@@ -161,7 +162,7 @@ def fuzz_hub(num_frames: int, seed: int) -> dict[str, Any]:
     names = [f"fuzz{number}" for number in range(8)]
     fabric = GrpcFabric(Session(hub, ["healthy", *names], purpose="test"))
     parties = Parties(fabric)
-    session = fabric._session._posts["healthy"].session
+    session = fabric._session._queues["healthy"].session
     num_refused = 0
     chunk = 4000
     for begin in range(0, num_frames, chunk):
@@ -194,8 +195,8 @@ async def _fuzz_as(port: int, name: str, numbers: range, session: int, seed: int
         identity.authority, identity.key, identity.certificate
     )
     samples = sample_messages()
-    hello = encode_frame(Kind.HELLO, Hello(name, 77, 0))
-    opened = encode_frame(Kind.OPEN, Opening(session, "test"))
+    hello = encode_frame(FrameKind.HELLO, Hello(name, 77, 0))
+    opened = encode_frame(FrameKind.OPEN, Opening(session, "test"))
     num_refused = 0
     options = [("grpc.ssl_target_name_override", HUB_NAME)]
     async with grpc.aio.secure_channel(
@@ -211,7 +212,7 @@ async def _fuzz_as(port: int, name: str, numbers: range, session: int, seed: int
                 await stream.done_writing()
                 while (message := await stream.read()) is not grpc.aio.EOF:
                     kinds = {frame.kind for frame in decode_frames(message)}
-                    num_refused += Kind.REFUSE in kinds
+                    num_refused += FrameKind.REFUSE in kinds
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 pass
             finally:
@@ -249,6 +250,7 @@ def main() -> None:
         outcome["network_cuts"] = run_cuts(
             Path(directory) / "cuts", nursery, long_cut=arguments.long_cut
         )
+        outcome["absences"] = run_absences(Path(directory) / "absences", nursery, exchanges=300)
     nursery.close()
     outcome["decoder"] = fuzz_frames(arguments.frames, arguments.seed)
     outcome["hub"] = fuzz_hub(arguments.frames, arguments.seed)

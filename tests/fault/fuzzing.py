@@ -10,8 +10,8 @@ import torch
 from colonnade.core.messages import Batch, Failure, Summand
 from colonnade.fabrics.grpc.frames import (
     CallBody,
+    FrameKind,
     Hello,
-    Kind,
     Notice,
     Opening,
     ReplyBody,
@@ -27,19 +27,19 @@ def sample_messages() -> tuple[bytes, ...]:
     part = CallBody("embed", (Batch("train", 3),), 4, True, Summand(7, ("bank", "fuzz")))
     table = CallBody("scores", ({"a": 1.0, "b": 2.0}, {"t": tensor.bfloat16()}), 0, True)
     frames = [
-        encode_frame(Kind.HELLO, Hello("fuzz", 3, 0)),
-        encode_frame(Kind.WELCOME, Opening(5, "train"), seen=2),
-        encode_frame(Kind.OPEN, Opening(6, "train")),
-        encode_frame(Kind.CLOSE, Opening(6, "train")),
-        encode_frame(Kind.CALL, call, id=1),
-        encode_frame(Kind.CALL, table, id=2),
-        encode_frame(Kind.REPLY, ReplyBody(tensor, None, 0.1), id=1),
-        encode_frame(Kind.REPLY, ReplyBody({"t": tensor}, None, 0.1), id=2),
-        encode_frame(Kind.REPLY, ReplyBody(None, Failure("DataError", "no"), 0.0), id=3),
-        encode_frame(Kind.BARRIER, id=3),
-        encode_frame(Kind.ACKNOWLEDGE, seen=3),
-        encode_frame(Kind.REFUSE, Notice("ProtocolError", "why")),
-        encode_frame(Kind.CALL, part, id=3),
+        encode_frame(FrameKind.HELLO, Hello("fuzz", 3, 0)),
+        encode_frame(FrameKind.WELCOME, Opening(5, "train"), seen=2),
+        encode_frame(FrameKind.OPEN, Opening(6, "train")),
+        encode_frame(FrameKind.CLOSE, Opening(6, "train")),
+        encode_frame(FrameKind.CALL, call, id=1),
+        encode_frame(FrameKind.CALL, table, id=2),
+        encode_frame(FrameKind.REPLY, ReplyBody(tensor, None, 0.1), id=1),
+        encode_frame(FrameKind.REPLY, ReplyBody({"t": tensor}, None, 0.1), id=2),
+        encode_frame(FrameKind.REPLY, ReplyBody(None, Failure("DataError", "no"), 0.0), id=3),
+        encode_frame(FrameKind.BARRIER, id=3),
+        encode_frame(FrameKind.ACKNOWLEDGE, seen=3),
+        encode_frame(FrameKind.REFUSE, Notice("ProtocolError", "why")),
+        encode_frame(FrameKind.CALL, part, id=3),
     ]
     return (*frames, frames[4] + frames[9], frames[10] + frames[6])
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from colonnade.fabrics.grpc.settings import LinkSpec
+from colonnade.fabrics.grpc.link_settings import LinkSpec
 from colonnade.run.storage import read_json
 from e2e.organisations import PARTIES, Nursery, Organisations, Process
 from fault.proxy import Fault

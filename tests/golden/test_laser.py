@@ -14,25 +14,35 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import colonnade
-from colonnade.core.block_sets import (
-    PassOverSets,
-    rarity_of_sets,
-    sample_sets,
-    set_weights,
-    weighted_losses,
-)
 from colonnade.core.errors import ConfigError, ProtocolError
 from colonnade.core.federation import Federation
 from colonnade.core.messages import Batch
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.parties import Patience
 from colonnade.core.party import Party
+from colonnade.core.presence import Observed
 from colonnade.core.seeds import derive_seed
 from colonnade.core.task import Task
 from colonnade.methods import laser
-from colonnade.methods.laser import Laser, LaserParty, Ring
+from colonnade.methods.laser import Laser, LaserParty
 from colonnade.methods.local import Local
 from colonnade.methods.splitnn import SplitNN
+from colonnade.parts import fused_sets
+from colonnade.parts.block_sets import (
+    PassOverSets,
+    rarity_of_sets,
+    sample_sets,
+    set_weights,
+    weighted_losses,
+)
+from colonnade.parts.embedding_ring import EmbeddingRing, PartialRing
+from colonnade.parts.partial_sets import (
+    PartialPass,
+    Tasks,
+    sample_partial_sets,
+    task_rows,
+    task_weights,
+)
 from federations import (
     ENCODERS,
     FABRICS,
@@ -42,6 +52,7 @@ from federations import (
     train,
     weights,
 )
+from messages import says
 
 F64 = torch.float64
 LABELS = ("private", "shared")
@@ -234,7 +245,7 @@ def assert_equals_the_loop(head: nn.Module, sets: Tensor, blocks: Tensor, upstre
 
 def test_a_ring_gives_the_others_in_order_and_adds_up_what_comes_back() -> None:
     embeddings = {name: torch.full((2, 3), float(place)) for place, name in enumerate("abcd")}
-    ring = Ring(embeddings)
+    ring = EmbeddingRing(embeddings)
     assert ring.others()["c"][:, 0, 0].tolist() == [3, 0, 1]
     assert ring.turned({"a": 1, "b": 2, "c": 3, "d": 4})["b"].tolist() == [2, 3, 4, 1]
     # Everybody sends what it got: each embedding comes back from the three others.
@@ -253,6 +264,199 @@ def test_a_ring_gives_the_others_in_order_and_adds_up_what_comes_back() -> None:
         "c": 4,
         "d": 6,
     }
+
+
+def test_a_partial_ring_gives_what_is_there_and_adds_up_what_comes_back() -> None:
+    table = torch.tensor([[True, True, True], [True, False, True], [False, True, True]])
+    here = Observed.of(("a", "b", "c"), table)
+    embeddings = {
+        name: torch.tensor([[10.0 * place + row] for row in here.rows[name].tolist()])
+        for place, name in enumerate("abc")
+    }
+    ring = PartialRing(embeddings, here)
+    others, there = ring.others(), ring.there()
+    # Of its samples 0 and 1: b has the first, c has both.
+    assert there["a"].tolist() == [[True, False], [True, True]]
+    assert others["a"][:, 0].tolist() == [10, 20, 21]
+    assert others["b"][:, 0].tolist() == [20, 22, 0]
+    assert others["c"][:, 0].tolist() == [0, 1, 10, 12]
+    # Everybody sends what it got: an embedding comes back from each other who has the sample.
+    sums = ring.sums(others)
+    for name, item in embeddings.items():
+        expected = item[:, 0] * (here.counts[here.rows[name]] - 1)
+        assert sums[name][:, 0].tolist() == expected.tolist()
+
+
+# Batches that mix observed sets
+
+
+MIXED = st.integers(2, 5).flatmap(
+    lambda blocks: st.lists(
+        st.lists(st.booleans(), min_size=blocks, max_size=blocks), min_size=1, max_size=7
+    )
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(table=MIXED, own=st.booleans(), seed=st.integers(0, 1000))
+def test_every_sample_has_a_set_of_every_size_of_its_own_blocks(
+    table: list[list[bool]], own: bool, seed: int
+) -> None:
+    there = torch.tensor(table).t()
+    tasks = sample_partial_sets(there, seed, F64, own=own)
+    drawn: dict[tuple[bool, ...], Tensor] = {}
+    for sample, present in enumerate(table):
+        blocks = [True, *present] if own else present
+        assert tasks.valid[sample].sum() == sum(blocks)
+        for size, row in enumerate(tasks.sets[sample][tasks.valid[sample]], start=1):
+            assert (row > 0).sum() == size
+            assert row.sum().item() == pytest.approx(1.0)
+            assert not (row[~torch.tensor(blocks)] > 0).any()
+            assert not own or row[0] > 0
+        # Samples of one observed set share the draw, as in a batch of that set alone.
+        before = drawn.setdefault(tuple(present), tasks.sets[sample])
+        assert torch.equal(before, tasks.sets[sample])
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("num_blocks", [2, 3, 6])
+def test_where_everybody_has_everything_the_sets_are_the_same(num_blocks: int, own: bool) -> None:
+    for seed in range(20):
+        there = torch.ones(num_blocks - (1 if own else 0), 4, dtype=torch.bool)
+        tasks = sample_partial_sets(there, seed, F64, own=own)
+        wanted = sample_sets(num_blocks, seed, F64, own=own)
+        assert tasks.valid.all()
+        assert all(torch.equal(item, wanted) for item in tasks.sets)
+
+
+def test_sets_of_a_size_are_equally_likely_among_the_blocks_of_a_sample() -> None:
+    there = torch.tensor([[True, True], [True, False], [True, True], [False, True]])
+    num_draws = 3000
+    counts: dict[tuple[int, ...], int] = {}
+    for seed in range(num_draws):
+        tasks = sample_partial_sets(there, seed, F64, own=True)
+        members = tuple(tasks.sets[0][2].nonzero()[:, 0].tolist())
+        counts[members] = counts.get(members, 0) + 1
+    assert sorted(counts) == [(0, 1, 2), (0, 1, 3), (0, 2, 3)]
+    assert all(abs(count / num_draws - 1 / 3) < 0.03 for count in counts.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    table=MIXED,
+    sizes=st.sampled_from([(4, 3), (4, 7), (4, 2, 3), (4, 6, 2)]),
+    seed=st.integers(0, 10_000),
+)
+def test_tasks_of_all_observed_sets_at_once_equal_the_loop_over_the_sets(
+    table: list[list[bool]], sizes: tuple[int, ...], seed: int
+) -> None:
+    """Every observed set by itself, as a batch of its own, through the pass for one set."""
+    head = network(sizes)
+    present = torch.tensor(table)
+    there = present.t()
+    num_samples, num_blocks = len(table), there.shape[0] + 1
+    blocks = random(num_blocks, num_samples, 4, seed=seed)
+    tasks = sample_partial_sets(there, seed, F64, own=True)
+    others = blocks[1:][there]
+    partial = PartialPass(head, tasks, blocks[0], others, there)
+    upstream = random(*partial.outputs.shape, seed=seed + 1)
+    own, of_others, of_head = partial.pull(upstream)
+    spread = torch.zeros(num_blocks - 1, num_samples, 4, dtype=F64)
+    spread[there] = of_others
+
+    samples, sizes_of = task_rows(there.sum(0) + 1)
+    looped_own, looped_others = torch.zeros_like(own), torch.zeros_like(spread)
+    looped_head = [torch.zeros_like(item) for item in head.parameters()]
+    for row in torch.unique(present, dim=0):
+        places = (present == row).all(dim=1).nonzero()[:, 0]
+        some = torch.cat([torch.ones(1, dtype=torch.bool), row]).nonzero()[:, 0]
+        sets = tasks.sets[places[0]][: len(some)][:, some]
+        over_sets = PassOverSets(head, sets, blocks[0, places], blocks[some[1:]][:, places])
+        mine = torch.stack(
+            [
+                torch.stack(
+                    [
+                        ((samples == place) & (sizes_of == size)).nonzero()[0, 0]
+                        for place in places.tolist()
+                    ]
+                )
+                for size in range(len(some))
+            ]
+        )
+        assert torch.allclose(over_sets.outputs, partial.outputs[mine], rtol=0, atol=1e-12)
+        first, rest, found = over_sets.pull(upstream[mine])
+        looped_own[places] = first
+        for place, block in enumerate(some[1:].tolist()):
+            looped_others[block - 1, places] = rest[place]
+        looped_head = [total + item for total, item in zip(looped_head, found, strict=True)]
+    for ours, theirs in zip(
+        [own, spread, *of_head], [looped_own, looped_others, *looped_head], strict=True
+    ):
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["paper", "normalised"])
+def test_the_estimate_of_a_mixed_batch_is_unbiased_over_all_task_sets(kind: Any) -> None:
+    """Lemma 1 for the batch as it is drawn: the mean over every choice of sets of every observed
+    set is the mean over the batch of every sample's own objective, and its gradient."""
+    present = torch.tensor([[True, True], [False, True], [True, True], [False, False]])
+    there, num_samples, num_blocks = present.t(), 4, 3
+    head = network((3, 2))
+    blocks = random(num_blocks, num_samples, 3)
+    blocks[1:][~there] = 0.0
+    task = Task(kind="multiclass", loss_name="cross_entropy", classes=(0, 1))
+    targets = torch.tensor([0, 1, 1, 0])
+    counts = there.sum(0) + 1
+    samples, sizes = task_rows(counts)
+    weights = task_weights(counts, kind, own=True) / num_samples
+
+    def objective(leaf: Tensor) -> Tensor:
+        """(1 / |B|) Σ_n Σ_S ∋ 0 of weight 1 / |S|, over the subsets of each sample's blocks."""
+        total = torch.zeros((), dtype=F64)
+        for sample in range(num_samples):
+            mine = [0, *(block + 1 for block in range(2) if present[sample, block])]
+            norm = 1.0 if kind == "paper" else (2 ** len(mine) - 1) / len(mine)
+            for members in containing(0, num_blocks):
+                if set(members) <= set(mine):
+                    mean = leaf[list(members), sample].mean(0)
+                    loss = task.loss(head(mean[None]), targets[sample : sample + 1])
+                    total = total + loss / len(members) / norm / num_samples
+        return total
+
+    leaf = blocks.clone().requires_grad_()
+    exact = objective(leaf)
+    wanted = torch.autograd.grad(exact, [leaf, *head.parameters()])
+    kinds, kind_of = torch.unique(present, dim=0, return_inverse=True)
+    by_kind = []
+    for row in kinds.tolist():
+        mine = [0, *(block + 1 for block in range(2) if row[block])]
+        by_size = [
+            [item for item in containing(0, 3) if len(item) == size and set(item) <= set(mine)]
+            for size in range(1, len(mine) + 1)
+        ]
+        by_kind.append(list(itertools.product(*by_size)))
+    choices = list(itertools.product(*by_kind))
+    assert len(choices) == 2
+    mean = 0.0
+    found = [torch.zeros_like(item) for item in wanted]
+    for choice in choices:
+        sets = torch.zeros(len(kinds), num_blocks, num_blocks, dtype=F64)
+        for place, drawn in enumerate(choice):
+            for size, members in enumerate(drawn):
+                sets[place, size] = torch.tensor(as_row(members, num_blocks), dtype=F64)
+        tasks = Tasks(sets[kind_of], torch.arange(num_blocks) < counts[:, None])
+        partial = PartialPass(head, tasks, blocks[0], blocks[1:][there], there)
+        loss, gradient = task.weighed(partial.outputs, targets[samples], weights)
+        own, of_others, of_head = partial.pull(gradient)
+        mean += (loss * weights.sum()).item() / len(choices)
+        spread = torch.zeros_like(blocks[1:])
+        spread[there] = of_others
+        parts = [torch.cat([own[None], spread]), *of_head]
+        found = [total + item / len(choices) for total, item in zip(found, parts, strict=True)]
+    assert sizes.max() == 2
+    assert mean == pytest.approx(exact.item(), rel=1e-12)
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-12, atol=1e-14)
 
 
 # Against centralized autograd of equation (7)
@@ -283,31 +487,51 @@ def build(method: Laser, **changes: Any) -> Federation:
 def loss_of_equation_7(
     federation: Federation, batch: Batch, models: Mapping[str, nn.ModuleDict], method: Laser
 ) -> Tensor:
-    """One graph over everybody's networks, one task after the other."""
+    """One graph over everybody's networks, one sample and one task after the other."""
     holder, parties = federation.holder, federation.fabric.parties
-    observed = holder.observed(batch, federation.fabric.names)
-    targets = holder.targets(batch)
-    embedded = {name: models[name]["encoder"](parties[name].rows(batch)) for name in observed}
-    shares = dict.fromkeys(observed, 1.0)
+    here = holder.observed(batch, federation.fabric.names)
+    names, targets = here.names, holder.targets(batch)
+    embedded = {name: models[name]["encoder"](parties[name].rows(batch)) for name in names}
+    shares = dict.fromkeys(names, 1.0)
     if method.normalise_presence:
         table = PRESENCE.double().mean(0)
         common = table.log().mean().exp()
-        shares = {name: (common / table[int(name[1])]).item() for name in observed}
+        shares = {name: (common / table[int(name[1])]).item() for name in names}
+    drawn = {name: drawn_sets(parties[name], batch, here) for name in names}
     total = torch.zeros((), dtype=F64)
-    num_blocks = len(observed)
-    a = set_weights(num_blocks, method.weights, own=True)
-    for place, name in enumerate(observed):
-        order = [*observed[place:], *observed[:place]]
-        seed = derive_seed(parties[name]._seed, "sets", batch.part, batch.number)
-        sets = sample_sets(num_blocks, seed, F64, own=True)
-        for row, weight in zip(sets, a, strict=True):
-            members = [other for other, here in zip(order, row, strict=True) if here > 0]
-            factor = 1.0
-            for member in members:
-                factor *= shares[member]
-            mean = sum(embedded[member] for member in members) / len(members)
-            total = total + weight * factor * holder.task.loss(models[name]["head"](mean), targets)
+    for observed, places in here.sets():
+        a = set_weights(len(observed), method.weights, own=True)
+        for name, place in itertools.product(observed, places.tolist()):
+            for size, weight in enumerate(a):
+                members = drawn[name][place][size]
+                factor = 1.0
+                for member in members:
+                    factor *= shares[member]
+                row = torch.tensor([place])
+                rows = [here.picked(member, embedded[member], row) for member in members]
+                output = models[name]["head"](sum(rows) / len(members))
+                loss = holder.task.loss(output, targets[place : place + 1])
+                total = total + weight * factor * loss / len(targets)
     return total
+
+
+def drawn_sets(party: Party, batch: Batch, here: Observed) -> dict[int, list[list[str]]]:
+    """By place in the batch, the members of the set of every size that a party drew."""
+    place = here.names.index(party.name)
+    order = [*here.names[place:], *here.names[:place]]
+    seed = derive_seed(party._seed, "sets", batch.part, batch.number)
+    rows = here.rows[party.name]
+    if here.table is None:
+        table = torch.ones(len(rows), len(order), dtype=torch.bool)
+    else:
+        table = here.table.roll(-place, dims=1)[rows]
+    tasks = sample_partial_sets(table[:, 1:].t(), seed, F64, own=True)
+    return {
+        int(at): [
+            [name for name, part in zip(order, row, strict=True) if part > 0] for row in sets[valid]
+        ]
+        for at, sets, valid in zip(rows, tasks.sets, tasks.valid, strict=True)
+    }
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -323,10 +547,12 @@ def test_every_step_is_that_of_centralized_autograd(
     twin = build(method, fusion_hidden=HEADS[head])
     models = {name: party.model for name, party in twin.fabric.parties.items()}
     parameters = [item for model in models.values() for item in model.parameters()]
-    seen = set()
+    num_sets = []
+    assert federation.exchanges_per_epoch == 3
     for number in range(federation.exchanges_per_epoch * 2):
         batch = Batch("train", number)
-        seen.add(federation.holder.observed(batch, federation.fabric.names))
+        here = federation.holder.observed(batch, federation.fabric.names)
+        num_sets.append(len(list(here.sets())))
         loss = loss_of_equation_7(twin, batch, models, method)
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         with torch.no_grad():
@@ -336,7 +562,7 @@ def test_every_step_is_that_of_centralized_autograd(
         federation.fabric.run(method.exchange(federation.holder, federation.parties, batch))
         ours, theirs = weights(federation), weights(twin)
         assert all(torch.allclose(ours[key], theirs[key], rtol=0, atol=1e-12) for key in ours)
-    assert len(seen) == 3
+    assert max(num_sets) == 3
 
 
 @pytest.mark.parametrize("loss", KIND_OF_LOSS)
@@ -449,7 +675,7 @@ def test_only_the_full_set_is_splitnn_by_averages_with_a_head_per_party(
 
 
 def test_one_head_on_the_full_set_is_splitnn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(laser, "set_weights", only_the_full_set)
+    monkeypatch.setattr(fused_sets, "set_weights", only_the_full_set)
     changes: dict[str, Any] = {"presence": None, "combine": "mean", "fusion_hidden": (6,)}
     federation = build(Laser(heads="label_holder"), **changes)
     splitnn = build(SplitNN(), **changes)  # type: ignore[arg-type]
@@ -469,20 +695,26 @@ def test_one_head_at_the_label_holder_has_the_gradient_of_centralized_autograd(
     federation, twin = build(method, **changes), build(method, **changes)
     parties, holder = twin.fabric.parties, twin.holder
     batch = Batch("train", 2)
-    observed = holder.observed(batch, twin.fabric.names)
-    embedded = torch.stack([parties[name].encoder(parties[name].rows(batch)) for name in observed])
-    seed = laser.derive_seed(holder.seed, "sets", batch.part, batch.number)
-    sets = sample_sets(len(observed), seed, F64, own=False)
-    scale = set_weights(len(observed), method.weights, own=False)
-    if normalise:
-        shares = PRESENCE.double().mean(0)
-        factors = shares.log().mean().exp() / shares
-        scale = scale * rarity_of_sets(sets, factors[[int(name[1]) for name in observed]])
-    loss = sum(
-        weight
-        * holder.task.loss(holder.fusion.head(embedded[row > 0].mean(0)), holder.targets(batch))
-        for row, weight in zip(sets, scale, strict=True)
+    here = holder.observed(batch, twin.fabric.names)
+    observed, targets = here.names, holder.targets(batch)
+    assert here.table is not None
+    embedded = torch.stack(
+        [here.spread(name, parties[name].encoder(parties[name].rows(batch))) for name in observed]
     )
+    seed = derive_seed(holder.seed, "sets", batch.part, batch.number)
+    tasks = sample_partial_sets(here.table.t(), seed, F64, own=False)
+    shares = PRESENCE.double().mean(0)
+    factors = shares.log().mean().exp() / shares
+    loss = torch.zeros((), dtype=F64)
+    for place, count in enumerate(here.counts.tolist()):
+        sets = tasks.sets[place][:count]
+        scale = set_weights(count, method.weights, own=False)
+        if normalise:
+            scale = scale * rarity_of_sets(sets, factors[[int(name[1]) for name in observed]])
+        for row, weight in zip(sets, scale, strict=True):
+            output = holder.fusion.head(embedded[row > 0, place].mean(0)[None])
+            own = holder.task.loss(output, targets[place : place + 1])
+            loss = loss + weight * own / len(targets)
     models = {"fusion": holder.fusion} | {name: parties[name].model for name in observed}
     named = {
         f"{name}.{key}": item
@@ -530,8 +762,8 @@ def test_every_party_that_has_a_sample_predicts_from_all_that_is_there() -> None
     train(federation, 5)
     parties = federation.fabric.parties
     plan = federation.holder.parts["validation"].plan
-    found = federation.outputs_each("validation", plan)
-    one = federation.outputs("validation", plan)
+    found = federation.predictions("validation", plan, each=True).each
+    one = federation.predictions("validation", plan).outputs
     for position in range(9):
         here = [name for name, there in zip(parties, INFERENCE[position], strict=True) if there]
         embedded = []
@@ -561,8 +793,8 @@ def test_one_head_at_the_label_holder_predicts_for_all() -> None:
     )
     train(federation, 5)
     plan = federation.holder.parts["validation"].plan
-    assert federation.outputs("validation", plan).shape == (9, 3)
-    assert federation.outputs_each("validation", plan) == {}
+    assert federation.predictions("validation", plan).outputs.shape == (9, 3)
+    assert federation.predictions("validation", plan, each=True).each == {}
 
 
 # Who sends what
@@ -589,22 +821,90 @@ def test_what_crosses_the_links() -> None:
                 assert traffic.calls == 3
 
 
+def test_only_rows_that_are_there_cross_the_links() -> None:
+    """With blocks missing: no zeros in their place, and no row of a sample that is not there."""
+    width, classes = 4, 3
+    federation = build(Laser())
+    here = federation.holder.observed(Batch("train", 0), federation.fabric.names)
+    assert here.table is not None
+    train(federation, 1)
+    for name, traffic in federation.fabric.meter.parties.items():
+        rows = here.rows[name]
+        num_tasks = int(here.counts[rows].sum())
+        num_others = num_tasks - len(rows)
+        block, others, logits = (
+            8 * count for count in (len(rows) * width, num_others * width, num_tasks * classes)
+        )
+        there = (len(here.names) - 1) * len(rows)
+        assert traffic.bytes_up == block + logits + others
+        assert traffic.bytes_down == 4 * 8 + others + there + logits + block
+
+
+@pytest.mark.parametrize(
+    ("others", "there"),
+    [
+        (torch.zeros(3, 4), torch.ones(3, 5, dtype=torch.bool)),
+        (torch.zeros(15, 4), torch.ones(3, 5)),
+        (torch.zeros(12, 3), torch.ones(3, 4, dtype=torch.bool)),
+        (torch.zeros(4, 4), torch.ones(4, dtype=torch.bool)),
+    ],
+    ids=["fewer rows", "no booleans", "another width", "no table"],
+)
+def test_others_that_do_not_fit_the_own_rows_are_refused(others: Tensor, there: Tensor) -> None:
+    party = build(Laser()).fabric.parties["p0"]
+    assert isinstance(party, LaserParty)
+    with pytest.raises(ProtocolError, match=says("'p0'", "rows", "batch 0")):
+        party.outputs(Batch("train", 0), others.to(F64), None, there)
+
+
+def test_a_party_that_does_not_answer_takes_its_rows_along() -> None:
+    """The others' samples count as ever; one that only the silent party has teaches nothing."""
+    table = torch.tensor([[True, False], [True, True], [False, True], [True, True]] * 6)
+    federation, twin = (build(Laser(), num_parties=2, presence={"train": table}) for _ in range(2))
+    batch = Batch("train", 0)
+    parties, holder = twin.fabric.parties, twin.holder
+    ask = federation.parties.ask
+
+    async def without_p1(verb: str, *arguments: Any, among: Any, **more: Any) -> dict[str, Any]:
+        left = [name for name in among if name != "p1"]
+        return await ask(verb, *arguments, among=left, **more)
+
+    federation.parties.ask = without_p1  # type: ignore[method-assign]
+    federation.fabric.run(federation.method.exchange(federation.holder, federation.parties, batch))
+    rows = holder.observed(batch, ("p0", "p1")).rows["p0"]
+    model = parties["p0"].model
+    losses = holder.task.losses(
+        model["head"](model["encoder"](parties["p0"].rows(batch))), holder.targets(batch)[rows]
+    )
+    gradients = torch.autograd.grad(
+        losses.sum() / len(holder.targets(batch)), list(model.parameters())
+    )
+    before, after = weights(twin), weights(federation)
+    for (key, _), gradient in zip(model.named_parameters(), gradients, strict=True):
+        change = after[f"p0.{key}"] - before[f"p0.{key}"]
+        assert torch.allclose(change, -LR * gradient, rtol=0, atol=1e-12)
+    assert all(torch.equal(after[key], before[key]) for key in after if key.startswith("p1."))
+
+
 def test_a_gradient_that_nobody_awaits_is_refused() -> None:
     party = build(Laser()).fabric.parties["p0"]
     assert isinstance(party, LaserParty)
-    with pytest.raises(ProtocolError, match="no outputs of batch 0"):
+    with pytest.raises(ProtocolError, match=says("'p0'", "batch 0", "(4, 8, 3)")):
         party.backward(Batch("train", 0), torch.zeros(4, 8, 3, dtype=F64))
 
 
 def test_shared_labels_are_for_heads_at_the_parties() -> None:
-    with pytest.raises(ConfigError, match='labels: "shared" is for heads at the parties'):
+    with pytest.raises(
+        ConfigError,
+        match=says("labels", '"shared"', 'heads = "label_holder"', 'labels = "private"'),
+    ):
         Laser(heads="label_holder", labels="shared")
 
 
 def test_private_labels_stay_at_the_label_holder() -> None:
     for party in build(Laser()).fabric.parties.values():
         assert isinstance(party, Party)
-        with pytest.raises(ProtocolError, match="they are private here"):
+        with pytest.raises(ProtocolError, match=says("labels", "private")):
             _ = party.replica
 
 
@@ -624,10 +924,13 @@ async def _nobody(*arguments: Any, **settings: Any) -> dict[str, Any]:
 
 
 def test_a_fusion_that_does_not_average_is_refused_before_training() -> None:
-    blocks = {name: pd.DataFrame({"x": range(20)}) for name in ("bank", "telco")}
-    labels = pd.Series([0, 1] * 10)
-    with pytest.raises(ConfigError, match=r"combine: method 'laser' averages"):
+    ids = [f"s{number}" for number in range(20)]
+    blocks = {name: pd.DataFrame({"x": range(20)}, index=ids) for name in ("bank", "telco")}
+    labels = pd.Series([0, 1] * 10, index=ids)
+    with pytest.raises(
+        ConfigError, match=says("label_holder.fusion.combine", "'laser'", 'combine = "mean"')
+    ):
         colonnade.fit(blocks, labels, method={"name": "laser", "heads": "label_holder"}, epochs=1)
     settings_of = {"party": {"bank": {"encoder": {"kind": "mlp", "embedding": 3}}}}
-    with pytest.raises(ConfigError, match="embeddings of one size"):
+    with pytest.raises(ConfigError, match=says("'laser'", "bank = 3", "telco = 32")):
         colonnade.fit(blocks, labels, method="laser", settings=settings_of, epochs=1)

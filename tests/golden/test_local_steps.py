@@ -33,6 +33,7 @@ from federations import (
     train,
     weights,
 )
+from messages import says
 
 ADAM = OptimizerSpec(name="adam", lr=0.01)
 LABELS = ("private", "shared")
@@ -338,7 +339,7 @@ class TestFlex:
 
     def test_private_labels_are_not_there_to_be_used(self) -> None:
         federation = make_federation(2, method=Flex())
-        with pytest.raises(ProtocolError, match="they are private here"):
+        with pytest.raises(ProtocolError, match=says("'p0'", "labels", "private")):
             _ = federation.fabric.parties["p0"].replica
 
 

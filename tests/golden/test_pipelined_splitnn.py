@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from colonnade.core.errors import NoAnswer
 from colonnade.core.federation import LoopState
 from colonnade.core.messages import Batch
 from colonnade.core.optimizers import OptimizerSpec
@@ -16,6 +17,7 @@ from colonnade.fabrics.durations import Constant, Uniform
 from colonnade.fabrics.simulated import Profile
 from colonnade.methods.splitnn import SplitNN
 from federations import assert_bitwise_equal, make_federation, train, weights
+from messages import says
 
 NUM_EXCHANGES = 9
 ADAM = OptimizerSpec(name="adam", lr=0.01)
@@ -115,10 +117,10 @@ def test_it_does_not_go_on_without_a_party() -> None:
         profiles={"p0": Profile(latency=Constant(value=5000))},
         patience=Patience(timeout=100, then="continue"),
     )
-    with pytest.raises(Exception, match="no answer from 'p0'"):
+    with pytest.raises(NoAnswer, match=says("'p0'", "exchange 0", 100)):
         train(federation, 3, LoopState())
 
 
 def test_it_takes_no_sums() -> None:
-    assert "pipelined" in SplitNN(pipelined=True).refuses_sums("mean")
-    assert SplitNN().refuses_sums("mean") == ""
+    assert SplitNN(pipelined=True).needs.embeddings == "each"
+    assert SplitNN().needs.embeddings == "sum"

@@ -21,6 +21,7 @@ from colonnade.methods.flex import AdaptiveFlex, Flex, SyncVFL
 from colonnade.methods.laser import Laser
 from colonnade.methods.splitnn import SplitNN
 from colonnade.methods.vafl import VAFL
+from colonnade.quality.evaluation import evaluate
 from federations import (
     ENCODERS,
     assert_bitwise_equal,
@@ -84,7 +85,7 @@ def build(variant: str, schedule: str, **changes: Any) -> Federation:
             "num_samples": 15,
             "batch_size": 4,
             "num_validation": 5,
-            "fusion_dropout": 0.0 if method.shares_labels else 0.2,
+            "fusion_dropout": 0.0 if method.needs.labels == "shared" else 0.2,
             "profiles": {
                 name: item for name, item in SCHEDULES[schedule].items() if name in taking_part
             },
@@ -107,7 +108,7 @@ def outcome(federation: Federation) -> dict[str, Any]:
         "in flight": federation.parties.in_flight(),
         "dropped": federation.parties.num_dropped,
         "findings": federation.method.findings(federation.holder),
-        "quality": federation.evaluate("validation"),
+        "quality": evaluate(federation, "validation"),
     }
 
 
@@ -117,7 +118,7 @@ def test_resumes_from_the_middle_of_everything(variant: str, schedule: str) -> N
     whole = build(variant, schedule)
     checkpoints = {}
     ticks = []
-    for event in whole.train(Stop(exchanges=LAST), LoopState()):
+    for event in whole.train(Stop(exchanges=LAST), LoopState(), evaluate):
         ticks.append(whole.fabric.now())
         if event.exchange in (1, 5):
             checkpoints[event.exchange] = checkpoint(whole)
@@ -133,7 +134,7 @@ def test_resumes_from_the_middle_of_everything(variant: str, schedule: str) -> N
         resume(resumed, kept)
         later = [
             resumed.fabric.now()
-            for _ in resumed.train(Stop(exchanges=LAST), LoopState(exchange=at))
+            for _ in resumed.train(Stop(exchanges=LAST), LoopState(exchange=at), evaluate)
         ]
 
         assert later == ticks[at:]
@@ -151,7 +152,7 @@ def test_checkpoint_holds_answers_that_came_while_others_were_awaited() -> None:
     settings = {"profiles": slow}
     whole = build("vafl, bounded", "latencies", **settings)
     kept = None
-    for event in whole.train(Stop(exchanges=30), LoopState()):
+    for event in whole.train(Stop(exchanges=30), LoopState(), evaluate):
         if kept is None and whole.parties.state()["arrived"]:
             at, kept = event.exchange, checkpoint(whole)
     assert kept is not None
@@ -174,7 +175,7 @@ def test_checkpoint_holds_late_answers_and_what_stood_in_for_them(variant: str) 
     }
     whole = build(variant, "latencies", **settings)
     checkpoints = {}
-    for event in whole.train(Stop(exchanges=12), LoopState()):
+    for event in whole.train(Stop(exchanges=60), LoopState(), evaluate):
         checkpoints[event.exchange] = checkpoint(whole)
     assert whole.parties.num_dropped >= 3
     under_way = {
@@ -185,6 +186,6 @@ def test_checkpoint_holds_late_answers_and_what_stood_in_for_them(variant: str) 
     for at in [*under_way][:3]:
         resumed = build(variant, "latencies", **settings)
         resume(resumed, under_way[at])
-        train(resumed, 12, LoopState(exchange=at))
+        train(resumed, 60, LoopState(exchange=at))
         assert outcome(resumed) == outcome(whole)
         assert_bitwise_equal(weights(resumed), weights(whole))

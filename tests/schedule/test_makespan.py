@@ -9,11 +9,14 @@ from __future__ import annotations
 import pytest
 
 from colonnade.core.errors import ConfigError, Deadlock, NoAnswer
+from colonnade.core.federation import LoopState, Stop
 from colonnade.core.messages import Batch
 from colonnade.core.parties import Arrival, Parties, Patience
 from colonnade.fabrics.durations import Constant, Duration, Exponential, Stopwatch, Trace, Uniform
 from colonnade.fabrics.simulated import Profile, Simulated
+from colonnade.quality.evaluation import evaluate
 from federations import make_federation, mlp, train
+from messages import says
 from probes import ProbeParty
 
 
@@ -244,7 +247,7 @@ class TestPatience:
             profiles={"p1": profile(latency=50)},
             patience=Patience(timeout=60),
         )
-        with pytest.raises(NoAnswer, match=r"'p1' to 'embed' at exchange 0 within 60") as caught:
+        with pytest.raises(NoAnswer, match=says("'p1'", "'embed'", "exchange 0", 60)) as caught:
             train(federation, 1)
         assert caught.value.parties == ("p1",)
         assert federation.fabric.now() == 60
@@ -258,15 +261,44 @@ class TestPatience:
             profiles={"p1": profile(latency=50)},
             patience=Patience(timeout=60, then="continue"),
         )
-        train(federation, 3)
+        ends = []
+        for _ in federation.train(Stop(exchanges=6), LoopState(), evaluate):
+            ends.append(federation.fabric.now())
 
-        # p1 answers 102 ticks after being asked: exchanges end at 60, 120, 180. Its answer to the
-        # first exchange (at 102) comes during the second, that to the second (60 + 102 = 162)
-        # during the third.
-        assert federation.fabric.now() == 180
-        assert federation.parties.num_dropped == 2
+        # p1 answers 102 ticks after being asked. The first exchange waits for it, until 60; the
+        # next ones don't. In the fourth its answer comes (at 102), so the fifth asks it again and
+        # waits in vain once more; then it is away again.
+        assert ends == [60, 75, 90, 105, 165, 180]
+        attendance = federation.parties.attendance
+        assert federation.parties.num_dropped == 1
+        assert attendance.late == {"p0": 0, "p1": 1, "p2": 0}
+        assert attendance.left_out == {"p0": 0, "p1": 6, "p2": 0}
+        assert attendance.away == ("p1",)
         steps = {name: party.num_local_steps for name, party in federation.fabric.parties.items()}
-        assert steps == {"p0": 3, "p1": 0, "p2": 3}
+        assert steps == {"p0": 6, "p1": 0, "p2": 6}
+
+    def test_who_is_always_late_is_starving(self) -> None:
+        federation = make_federation(
+            3,
+            fabric="simulated",
+            combine="mean",
+            default_profile=profile(),
+            profiles={"p1": profile(latency=50)},
+            patience=Patience(timeout=60, then="continue"),
+        )
+        train(federation, 8)
+        assert federation.parties.attendance.starving == ()
+        train(federation, 12, LoopState(exchange=8))
+        assert federation.parties.attendance.late["p1"] == 3
+        assert federation.parties.attendance.starving == ("p1",)
+
+    def test_time_that_a_party_alone_takes_is_held_up_by_it(self) -> None:
+        federation = make_federation(
+            3, fabric="simulated", default_profile=profile(), profiles={"p1": profile(latency=50)}
+        )
+        train(federation, 3)
+        # The others answer after 12 ticks, then 15; p1 90 later, every time.
+        assert federation.parties.attendance.held_up == {"p0": 0, "p1": 3 * 90, "p2": 0}
 
     def test_exactly_patient_enough(self) -> None:
         assert makespan(3, patience=Patience(timeout=15)) == 12 + 2 * 15

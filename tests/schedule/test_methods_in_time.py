@@ -27,7 +27,7 @@ from colonnade.fabrics.simulated import Profile
 from colonnade.fabrics.sleeps import RandomSleep, RoundRobinSleep, Sleep
 from colonnade.methods.asynchronous import Asynchronous
 from colonnade.methods.fedbcd import FedBCD
-from colonnade.methods.flex import PBCD, AdaptiveFlex, Flex, SyncVFL
+from colonnade.methods.flex import PBCD, AdaptiveFlex, Flex, Pace, SyncVFL
 from colonnade.methods.splitnn import SplitNN
 from colonnade.methods.vafl import VAFL
 from federations import CountingClock, make_federation, mlp, train
@@ -169,14 +169,14 @@ class TestNumberOfSteps:
             fuse=Constant(value=60),
         )
         assert steps_per_exchange(federation, 2) == {"p0": [5, 5], "p1": [10, 10], "p2": [15, 15]}
-        assert federation.holder.memory["num_steps"] == 20
+        assert federation.holder.memory.recall(Pace).num_steps == 20
         # tcomm = 10 units.
         assert federation.fabric.now() == 2 * (10 + 20) * 60
 
     def test_label_holder_whose_work_is_free_keeps_up_with_the_fastest(self) -> None:
         federation = timed(Flex(timeout=20), *UNEQUAL)
         train(federation, 1)
-        assert federation.holder.memory["num_steps"] == 6
+        assert federation.holder.memory.recall(Pace).num_steps == 6
 
     def test_pace_that_changes_within_an_exchange(self) -> None:
         # 3 + 9 + 3 = 15; 9 more would be 24. Then from the 9: 9 + 3 = 12; 9 more would be 21, so it
@@ -367,7 +367,7 @@ class TestRealTime:
         federation.holder.clock = CountingClock(fuse=6)
         train(federation, 1)
         # At 0, 6, 12, 18.
-        assert federation.holder.memory["num_steps"] == 4
+        assert federation.holder.memory.recall(Pace).num_steps == 4
 
     def test_synchronous_forms_go_by_what_the_parties_say_that_fits(self) -> None:
         clocks = {"a": 7, "b": 2}

@@ -8,7 +8,6 @@ from typing import Any
 
 import dp_accounting
 import pytest
-import torch
 from dp_accounting import pld, rdp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +17,8 @@ from colonnade.core.errors import BudgetSpent, ConfigError
 from colonnade.core.messages import Batch
 from colonnade.core.protection import Encoding
 from colonnade.protect.accounting import Account, epsilon_of, mu_of, num_releases_within
-from colonnade.protect.specs import Budget
+from colonnade.protect.budget import Budget
+from messages import says
 
 PLAN = BatchPlan(10, 4, seed=0, shuffle=False)
 
@@ -27,7 +27,7 @@ def release(
     number: int, batch: int = 0, part: str = "train", plan: BatchPlan = PLAN
 ) -> tuple[Encoding, bytes]:
     """An encoding, and the name of what it releases."""
-    return Encoding("encode", number, Batch(part, batch), plan, torch.zeros(1)), b"%d" % number
+    return Encoding("encode", number, Batch(part, batch), plan), b"%d" % number
 
 
 @pytest.mark.parametrize(("noise", "count"), [(4.0, 1), (8.0, 20), (10.0, 100)])
@@ -107,7 +107,7 @@ def test_spent_budget_refuses_and_says_why() -> None:
     assert account.allowed == 3
     for number in range(3):
         account.charge(*release(number, batch=3 * number))
-    with pytest.raises(BudgetSpent, match=r"'bank' refuses by its policy, rule 'budget'.*allows 3"):
+    with pytest.raises(BudgetSpent, match=says("'bank'", "policy", "rule 'budget'", "allows 3")):
         account.charge(*release(9, batch=9))
     account.charge(*release(10, batch=1))  # others were released less often
     assert account.num_releases == 3
@@ -152,7 +152,7 @@ def test_a_ledger_is_recalled_to_the_last_sample() -> None:
     assert again.num_releases == 3
     assert not again.charge(*release(1, 1))
     # Batches 0, 3 and 6 are the first of three epochs: those samples have had theirs.
-    with pytest.raises(BudgetSpent, match="released 3 times"):
+    with pytest.raises(BudgetSpent, match=says("rule 'budget'", "released 3")):
         again.charge(*release(9, 9))
     assert again.charge(*release(10, 4))
     assert again.num_releases == 3
@@ -198,9 +198,9 @@ def test_what_is_counted_later_is_counted_as_if_at_once(
 
 
 def test_a_budget_is_one_of_two() -> None:
-    with pytest.raises(ConfigError, match="either"):
+    with pytest.raises(ConfigError, match=says("epsilon", "mu")):
         Budget()
-    with pytest.raises(ConfigError, match="either"):
+    with pytest.raises(ConfigError, match=says("epsilon", "mu")):
         Budget(epsilon=1.0, mu=1.0)
     with pytest.raises(ConfigError, match="delta"):
         Budget(epsilon=1.0, delta=1.0)

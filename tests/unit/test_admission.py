@@ -22,18 +22,19 @@ from colonnade.federate.certificates import (
     new_key,
     signing_request,
 )
-from colonnade.federate.federation import Federation
+from colonnade.federate.federation_directory import FederationDirectory
 from colonnade.federate.invitations import (
     enrol,
     hashed,
     invite,
+    membership_rows,
     parse_duration,
     read_invitation,
     revoke,
-    standing,
 )
 from colonnade.federate.renewal import issue_renewal
 from membership import SetClock, make_federation, make_member
+from messages import says
 
 
 @pytest.fixture
@@ -42,12 +43,12 @@ def clock() -> SetClock:
 
 
 @pytest.fixture
-def federation(tmp_path: Path, clock: SetClock) -> Federation:
+def federation(tmp_path: Path, clock: SetClock) -> FederationDirectory:
     return make_federation(tmp_path / "fed", clock)
 
 
 @pytest.fixture
-def admission(federation: Federation, clock: SetClock) -> Admission:
+def admission(federation: FederationDirectory, clock: SetClock) -> Admission:
     return Admission(federation.directory, now=clock)
 
 
@@ -65,7 +66,9 @@ def request() -> bytes:
 # Invitations
 
 
-def test_an_invitation_comes_back_as_it_was(federation: Federation, tmp_path: Path) -> None:
+def test_an_invitation_comes_back_as_it_was(
+    federation: FederationDirectory, tmp_path: Path
+) -> None:
     made = invite(federation, "telco", tmp_path / "telco.invitation")
     assert read_invitation(tmp_path / "telco.invitation") == made
     assert made.token not in repr(made)
@@ -73,25 +76,31 @@ def test_an_invitation_comes_back_as_it_was(federation: Federation, tmp_path: Pa
     assert made.authority.encode() == federation.authority_certificate
 
 
-def test_the_hub_keeps_no_token(federation: Federation, tmp_path: Path) -> None:
+def test_the_hub_keeps_no_token(federation: FederationDirectory, tmp_path: Path) -> None:
     made = invite(federation, "telco", tmp_path / "i")
     enrol(federation, made.token, request())
-    for path in federation.directory.iterdir():
+    for path in filter(Path.is_file, federation.directory.rglob("*")):
         assert made.token not in path.read_text()
     assert hashed(made.token) in (federation.directory / "register.json").read_text()
 
 
-def test_an_invitation_is_good_once(federation: Federation, tmp_path: Path) -> None:
+@pytest.mark.attack(
+    what="An invitation used a second time",
+    has="an invitation that somebody used",
+    before="nothing (held)",
+    now="refused, with the time of its use",
+)
+def test_an_invitation_is_good_once(federation: FederationDirectory, tmp_path: Path) -> None:
     made = invite(federation, "telco", tmp_path / "i")
     certificate = enrol(federation, made.token, request())
     assert name_of(load_certificate(certificate, "it")) == "telco"
-    with pytest.raises(IdentityRefused, match="was used on") as refused:
+    with pytest.raises(IdentityRefused, match=says("'telco'", "used")) as refused:
         enrol(federation, made.token, request())
     assert refused.value.reason == Reason.USED_INVITATION
 
 
 def test_a_lost_answer_can_be_had_again_with_the_same_key(
-    federation: Federation, tmp_path: Path
+    federation: FederationDirectory, tmp_path: Path
 ) -> None:
     made = invite(federation, "telco", tmp_path / "i")
     key = new_key()
@@ -103,7 +112,7 @@ def test_a_lost_answer_can_be_had_again_with_the_same_key(
     assert refused.value.reason == Reason.USED_INVITATION
 
 
-def test_many_at_once_get_one_certificate(federation: Federation, tmp_path: Path) -> None:
+def test_many_at_once_get_one_certificate(federation: FederationDirectory, tmp_path: Path) -> None:
     made = invite(federation, "telco", tmp_path / "i")
     requests = [request() for _ in range(8)]
     together = threading.Barrier(len(requests))
@@ -111,7 +120,7 @@ def test_many_at_once_get_one_certificate(federation: Federation, tmp_path: Path
 
     def ask(own: bytes) -> None:
         # Each with its own view of the directory, as processes have.
-        apart = Federation(federation.directory, now=federation.now)
+        apart = FederationDirectory(federation.directory, now=federation.now)
         together.wait()
         try:
             enrol(apart, made.token, own)
@@ -128,7 +137,9 @@ def test_many_at_once_get_one_certificate(federation: Federation, tmp_path: Path
     assert sorted(outcomes) == ["enrolled"] + 7 * [Reason.USED_INVITATION]
 
 
-def test_an_invitation_expires(federation: Federation, clock: SetClock, tmp_path: Path) -> None:
+def test_an_invitation_expires(
+    federation: FederationDirectory, clock: SetClock, tmp_path: Path
+) -> None:
     lasting = parse_duration("12h", "--valid")
     made = invite(federation, "telco", tmp_path / "i", valid=lasting)
     clock.advance(hours=12)
@@ -140,7 +151,9 @@ def test_an_invitation_expires(federation: Federation, clock: SetClock, tmp_path
     assert refused.value.reason == Reason.EXPIRED_INVITATION
 
 
-def test_a_new_invitation_withdraws_the_one_before(federation: Federation, tmp_path: Path) -> None:
+def test_a_new_invitation_withdraws_the_one_before(
+    federation: FederationDirectory, tmp_path: Path
+) -> None:
     first = invite(federation, "telco", tmp_path / "i")
     second = invite(federation, "telco", tmp_path / "j")
     with pytest.raises(IdentityRefused) as refused:
@@ -149,7 +162,7 @@ def test_a_new_invitation_withdraws_the_one_before(federation: Federation, tmp_p
     enrol(federation, second.token, request())
 
 
-def test_a_token_of_nobody_is_refused(federation: Federation, tmp_path: Path) -> None:
+def test_a_token_of_nobody_is_refused(federation: FederationDirectory, tmp_path: Path) -> None:
     made = invite(federation, "telco", tmp_path / "i")
     before = (federation.directory / "register.json").read_bytes()
     for token in ("", "x", made.token[:-1], hashed(made.token)):
@@ -159,25 +172,27 @@ def test_a_token_of_nobody_is_refused(federation: Federation, tmp_path: Path) ->
     assert (federation.directory / "register.json").read_bytes() == before
 
 
-def test_a_bad_request_spends_no_invitation(federation: Federation, tmp_path: Path) -> None:
+def test_a_bad_request_spends_no_invitation(
+    federation: FederationDirectory, tmp_path: Path
+) -> None:
     made = invite(federation, "telco", tmp_path / "i")
     with pytest.raises(IdentityRefused):
         enrol(federation, made.token, b"nothing")
     enrol(federation, made.token, request())
 
 
-def test_whom_not_to_invite(federation: Federation, tmp_path: Path) -> None:
+def test_whom_not_to_invite(federation: FederationDirectory, tmp_path: Path) -> None:
     make_member(federation, "telco")
     for name, words in (("telco", "--replace"), ("bank", "label holder"), ("No", "lower-case")):
         with pytest.raises(ConfigError, match=words):
             invite(federation, name, tmp_path / "i")
     assert not (tmp_path / "i").exists()
     (tmp_path / "taken").write_text("")
-    with pytest.raises(ConfigError, match="exists"):
+    with pytest.raises(ConfigError, match=says(tmp_path / "taken", "--out")):
         invite(federation, "shop", tmp_path / "taken")
     with pytest.raises(StorageError):
         invite(federation, "shop", tmp_path / "taken" / "below")
-    assert [row["party"] for row in standing(federation)] == ["bank", "telco"]
+    assert [row["party"] for row in membership_rows(federation)] == ["bank", "telco"]
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "0d", "7w", "-1d", "7d ", "99999d"])
@@ -213,7 +228,7 @@ def bad_invitations(good: str) -> Iterator[tuple[str, bytes]]:
         yield f"no {key}", json.dumps({k: v for k, v in plain.items() if k != key}).encode()
 
 
-def test_wrong_files_are_named(federation: Federation, tmp_path: Path) -> None:
+def test_wrong_files_are_named(federation: FederationDirectory, tmp_path: Path) -> None:
     made = invite(federation, "telco", tmp_path / "good")
     for name, content in bad_invitations((tmp_path / "good").read_text()):
         bad = tmp_path / "bad"
@@ -222,20 +237,28 @@ def test_wrong_files_are_named(federation: Federation, tmp_path: Path) -> None:
             read_invitation(bad)
         assert str(bad) in str(error.value), name
         assert made.token not in str(error.value), name
-    with pytest.raises(ConfigError, match="no such file"):
+    with pytest.raises(ConfigError, match=says("absent", "no such file")):
         read_invitation(tmp_path / "absent")
 
 
 # Admission
 
 
-def test_a_member_is_admitted_by_its_name(federation: Federation, admission: Admission) -> None:
+def test_a_member_is_admitted_by_its_name(
+    federation: FederationDirectory, admission: Admission
+) -> None:
     assert admission(make_member(federation, "telco").certificate) == "telco"
     assert admission(make_member(federation, "shop").certificate) == "shop"
 
 
+@pytest.mark.attack(
+    what="An identity of another federation, or of nobody",
+    has="a certificate of its own making",
+    before="nothing (held)",
+    now="refused, with the reason",
+)
 def test_strangers_are_refused(
-    federation: Federation, admission: Admission, clock: SetClock, tmp_path: Path
+    federation: FederationDirectory, admission: Admission, clock: SetClock, tmp_path: Path
 ) -> None:
     elsewhere = make_federation(tmp_path / "elsewhere", clock)
     assert reason_of(admission, make_member(elsewhere, "telco").certificate) == Reason.FOREIGN
@@ -250,7 +273,7 @@ def test_strangers_are_refused(
 
 
 def test_a_certificate_that_nobody_enrolled_with_is_refused(
-    federation: Federation, admission: Admission, clock: SetClock
+    federation: FederationDirectory, admission: Admission, clock: SetClock
 ) -> None:
     """Signed by the authority, and yet in no register: somebody used its key elsewhere."""
     key = new_key().public_key()
@@ -262,7 +285,15 @@ def test_a_certificate_that_nobody_enrolled_with_is_refused(
     assert reason_of(admission, certificate_pem(double)) == Reason.SUPERSEDED
 
 
-def test_time_is_minded(federation: Federation, admission: Admission, clock: SetClock) -> None:
+@pytest.mark.attack(
+    what="An expired identity",
+    has="an old certificate and its key",
+    before="nothing (held)",
+    now="refused, with the reason",
+)
+def test_time_is_minded(
+    federation: FederationDirectory, admission: Admission, clock: SetClock
+) -> None:
     certificate = make_member(federation, "telco").certificate
     clock.advance(days=-1)
     assert reason_of(admission, certificate) == Reason.NOT_YET_VALID
@@ -272,13 +303,19 @@ def test_time_is_minded(federation: Federation, admission: Admission, clock: Set
     assert reason_of(admission, certificate) == Reason.EXPIRED
 
 
+@pytest.mark.attack(
+    what="A revoked identity",
+    has="a certificate that was revoked, and its key",
+    before="nothing (held)",
+    now="refused, and cut off while connected",
+)
 def test_a_revocation_is_known_at_once(
-    federation: Federation, admission: Admission, clock: SetClock
+    federation: FederationDirectory, admission: Admission, clock: SetClock
 ) -> None:
     certificate = make_member(federation, "telco").certificate
     assert admission(certificate) == "telco"
     # Another process revokes: the hub's own object is not told.
-    revoke(Federation(federation.directory, now=clock), "telco")
+    revoke(FederationDirectory(federation.directory, now=clock), "telco")
     assert reason_of(admission, certificate) == Reason.REVOKED
     # Back with a new invitation, and the old certificate stays out.
     again = make_member(federation, "telco").certificate
@@ -286,25 +323,33 @@ def test_a_revocation_is_known_at_once(
     assert reason_of(admission, certificate) == Reason.REVOKED
 
 
-def test_revoking_withdraws_an_open_invitation(federation: Federation, tmp_path: Path) -> None:
+def test_revoking_withdraws_an_open_invitation(
+    federation: FederationDirectory, tmp_path: Path
+) -> None:
     made = invite(federation, "telco", tmp_path / "i")
     assert revoke(federation, "telco") == (0, 1)
     with pytest.raises(IdentityRefused) as refused:
         enrol(federation, made.token, request())
     assert refused.value.reason == Reason.WITHDRAWN_INVITATION
-    with pytest.raises(ConfigError, match="no member"):
+    with pytest.raises(ConfigError, match=says("'telco'", "member")):
         revoke(federation, "telco")
 
 
-def test_enrolling_again_supersedes(federation: Federation, admission: Admission) -> None:
+def test_enrolling_again_supersedes(federation: FederationDirectory, admission: Admission) -> None:
     first = make_member(federation, "telco").certificate
     second = make_member(federation, "telco", replace=True).certificate
     assert reason_of(admission, first) == Reason.SUPERSEDED
     assert admission(second) == "telco"
 
 
+@pytest.mark.attack(
+    what="A copy of an identity that was renewed",
+    has="an old identity and its key",
+    before="nothing (held)",
+    now="refused as superseded",
+)
 def test_a_renewal_supersedes_when_it_is_used(
-    federation: Federation, admission: Admission, clock: SetClock
+    federation: FederationDirectory, admission: Admission, clock: SetClock
 ) -> None:
     first = make_member(federation, "telco").certificate
     clock.advance(days=61)
@@ -324,7 +369,7 @@ def test_a_renewal_supersedes_when_it_is_used(
 
 
 def test_revoking_ends_a_renewal_that_was_not_used_yet(
-    federation: Federation, admission: Admission
+    federation: FederationDirectory, admission: Admission
 ) -> None:
     first = make_member(federation, "telco").certificate
     second = issue_renewal(federation, admission, first, request())
@@ -334,27 +379,27 @@ def test_revoking_ends_a_renewal_that_was_not_used_yet(
 
 
 def test_who_came_in_and_belongs_no_more(
-    federation: Federation, admission: Admission, clock: SetClock
+    federation: FederationDirectory, admission: Admission, clock: SetClock
 ) -> None:
     for name in ("telco", "shop", "gym"):
         admission(make_member(federation, name).certificate)
-    assert admission.no_longer() == {}
+    assert admission.newly_refused() == {}
     revoke(federation, "telco")
     make_member(federation, "shop", replace=True)
-    refused = admission.no_longer()
+    refused = admission.newly_refused()
     assert refused.keys() == {"telco", "shop"}
     assert "was revoked" in refused["telco"]
     assert "newer identity" in refused["shop"]
-    assert admission.no_longer() == {}
+    assert admission.newly_refused() == {}
     # A clock that jumps ends no link.
     clock.advance(days=1000)
-    assert admission.no_longer() == {}
+    assert admission.newly_refused() == {}
     revoke(federation, "gym")
-    assert admission.no_longer().keys() == {"gym"}
+    assert admission.newly_refused().keys() == {"gym"}
 
 
 def test_a_change_that_can_not_be_kept_is_no_change(
-    federation: Federation,
+    federation: FederationDirectory,
     admission: Admission,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -376,23 +421,23 @@ def test_a_change_that_can_not_be_kept_is_no_change(
     with pytest.raises(StorageError):
         revoke(federation, "telco")
     assert admission(certificate) == "telco"
-    assert [row["party"] for row in standing(federation)] == ["bank", "telco", "shop"]
+    assert [row["party"] for row in membership_rows(federation)] == ["bank", "telco", "shop"]
     assert (federation.directory / "register.json").read_bytes() == before
     monkeypatch.undo()
     enrol(federation, open_one.token, request())
 
 
-def test_who_is_what(federation: Federation, clock: SetClock, tmp_path: Path) -> None:
+def test_who_is_what(federation: FederationDirectory, clock: SetClock, tmp_path: Path) -> None:
     make_member(federation, "telco")
     make_member(federation, "shop")
     invite(federation, "gym", tmp_path / "i", valid=datetime.timedelta(days=100))
     invite(federation, "spa", tmp_path / "j")
     revoke(federation, "shop")
-    now = {row["party"]: row["is"] for row in standing(federation)}
+    now = {row["party"]: row["is"] for row in membership_rows(federation)}
     expected = {"bank": "label holder", "telco": "member", "gym": "invited", "spa": "invited"}
     assert now == {**expected, "shop": "revoked"}
     clock.advance(days=91)
-    later = {row["party"]: row["is"] for row in standing(federation)}
+    later = {row["party"]: row["is"] for row in membership_rows(federation)}
     assert later == {
         "bank": "label holder",
         "telco": "expired member",
@@ -401,20 +446,22 @@ def test_who_is_what(federation: Federation, clock: SetClock, tmp_path: Path) ->
     }
 
 
-def test_a_damaged_register_admits_nobody(federation: Federation, admission: Admission) -> None:
+def test_a_damaged_register_admits_nobody(
+    federation: FederationDirectory, admission: Admission
+) -> None:
     certificate = make_member(federation, "telco").certificate
     admission(certificate)
     path = federation.directory / "register.json"
     content = path.read_bytes()
     for damaged in (content[:-10], b"[]", b'{"version": 2}', content.replace(b"serial", b"cereal")):
         path.write_bytes(damaged)
-        with pytest.raises(RunError, match="at present") as error:
+        with pytest.raises(RunError, match=says("hub", "identities")) as error:
             admission(certificate)
         assert str(path) not in str(error.value)
-        assert admission.no_longer() == {}
-        with pytest.raises(StorageError, match="damaged"):
+        assert admission.newly_refused() == {}
+        with pytest.raises(StorageError, match=says("register.json", "damaged")):
             revoke(federation, "telco")
         assert path.read_bytes() == damaged
     path.unlink()
-    with pytest.raises(RunError, match="at present"):
+    with pytest.raises(RunError, match=says("hub", "identities")):
         admission(certificate)

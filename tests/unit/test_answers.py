@@ -23,6 +23,7 @@ from colonnade.run.leaving import remove_party
 from colonnade.run.result import Result
 from colonnade.run.spec import parse_spec
 from colonnade.run.storage import party_directory
+from messages import says
 from tolerant import MEAN, MeanOfObserved, frames, labels_of, sources_of
 
 HALF = {"kind": "uniform", "missing": 0.4}
@@ -92,9 +93,9 @@ def test_an_answer_from_some_blocks_is_that_of_a_federation_that_has_no_others()
 
 def test_a_sample_without_any_block_is_refused() -> None:
     result = trained()
-    with pytest.raises(MissingBlock, match="1 of 2 samples have no block"):
+    with pytest.raises(MissingBlock, match=says("1 of 2", ["bank", "shop", "telco"])):
         result.answer(new_blocks(), ids=["s0000", "s0777"])
-    with pytest.raises(MissingBlock, match="no block of"):
+    with pytest.raises(MissingBlock, match=says("'mean_of_observed'", ["bank", "shop", "telco"])):
         result.answer({})
 
 
@@ -186,23 +187,23 @@ def test_a_party_leaves_and_the_rest_predict_on(tmp_path: Path) -> None:
     assert loaded.parties == ("bank", "shop")
     assert loaded.left == ("telco",)
     pd.testing.assert_frame_equal(loaded.answer(rest), before)
-    with pytest.raises(MissingBlock, match="telco left this federation"):
+    with pytest.raises(MissingBlock, match=says("telco", "left")):
         loaded.answer(blocks)
     assert Result.load(loaded.save(tmp_path / "saved")).left == ("telco",)
     assert "telco left" in write_report(run).read_text("utf-8")
-    with pytest.raises(ConfigError, match="left the federation"):
+    with pytest.raises(ConfigError, match=says("'telco'", "left", tmp_path / "run")):
         remove_party(run, "telco")
-    with pytest.raises(ConfigError, match="no party 'bnak'"):
+    with pytest.raises(ConfigError, match=says("'bnak'", "'bank'")):
         remove_party(run, "bnak")
     remove_party(run, "shop", erase=True)
     assert not party_directory(run, "shop").exists()
     alone = {"bank": blocks["bank"]}
     pd.testing.assert_frame_equal(Result.load(run).answer(alone), result.answer(alone))
-    with pytest.raises(ConfigError, match="last one"):
+    with pytest.raises(ConfigError, match=says("'bank'", "last")):
         remove_party(run, "bank")
     whole = frames(900, 3)
     sources = sources_of(whole, labels_of(whole))
-    with pytest.raises(ConfigError, match="start another run"):
+    with pytest.raises(ConfigError, match=says("telco, shop", "left", "--from")):
         train(parse_spec(settings()), sources=sources, directory=run, resume=True)
 
 
@@ -246,7 +247,7 @@ def test_evaluation_is_on_the_same_samples_without_who_left(tmp_path: Path) -> N
 def test_a_method_that_needs_everybody_names_those_that_do_not(tmp_path: Path) -> None:
     spec = parse_spec({"data": {"dataset": "wine"}, "stop": {"exchanges": 1}})
     train(spec, directory=tmp_path / "run")
-    with pytest.raises(MissingBlock, match=r"train with a method that can do without: .*mean_of"):
+    with pytest.raises(MissingBlock, match=says("'splitnn'", "'laboratory'", "mean_of_observed")):
         remove_party(tmp_path / "run", Result.load(tmp_path / "run").parties[0])
 
 
@@ -275,7 +276,7 @@ def test_a_run_in_use_is_left_alone(tmp_path: Path) -> None:
     trained(tmp_path / "run")
     held = RunDirectory(tmp_path / "run", resume=True)
     try:
-        with pytest.raises(StorageError, match="in use by another process"):
+        with pytest.raises(StorageError, match=says(tmp_path / "run", "in use")):
             remove_party(tmp_path / "run", "telco")
     finally:
         held.close()
@@ -360,20 +361,22 @@ def test_a_joining_run_resumes_bit_for_bit(tmp_path: Path) -> None:
 def test_what_can_not_join_is_refused(tmp_path: Path) -> None:
     run = tmp_path / "two"
     trained(run, num_parties=2)
-    with pytest.raises(ConfigError, match="'tleco' is no party that stays"):
+    with pytest.raises(ConfigError, match=says("start.freeze", "'tleco'", "bank, shop")):
         trained(start={"run": str(run), "freeze": ["tleco"]})
-    with pytest.raises(ConfigError, match="use the same method"):
+    with pytest.raises(ConfigError, match=says("start.run", "'mean_of_observed'", "'splitnn'")):
         trained(start={"run": str(run)}, method="splitnn", data={"incomplete": "drop"})
     wider = {"encoder": {"kind": "mlp", "hidden": [65]}}
-    with pytest.raises(ConfigError, match="weights of party 'bank' don't fit"):
+    with pytest.raises(ConfigError, match=says("start.run", "'bank'", "encoder.output.weight")):
         trained(start={"run": str(run)}, defaults=wider)
-    with pytest.raises(ConfigError, match="name it in run"):
+    with pytest.raises(ConfigError, match=says("start.freeze", "run")):
         parse_spec({"start": {"freeze": ["bank"]}})
     blocks = frames(200, 2)
     splitnn = tmp_path / "splitnn"
     colonnade.fit(blocks, labels_of(blocks), label_holder="bank", epochs=1, out=splitnn)
     more = frames(200, 3)
-    with pytest.raises(ConfigError, match=r"can't join under method 'splitnn'.*mean_of_observed"):
+    with pytest.raises(
+        ConfigError, match=says("start.run", "'telco'", "'splitnn'", "mean_of_observed")
+    ):
         colonnade.fit(
             more,
             labels_of(more),

@@ -33,7 +33,11 @@ from colonnade.federate.certificates import (
     new_key,
     signing_request,
 )
-from colonnade.federate.federation import Federation, FederationSettings, split_address
+from colonnade.federate.federation_directory import (
+    FederationDirectory,
+    FederationSettings,
+    split_address,
+)
 from colonnade.federate.identities import (
     check_identity,
     is_renewal_due,
@@ -41,6 +45,7 @@ from colonnade.federate.identities import (
     save_identity,
 )
 from membership import SetClock, make_federation, make_member
+from messages import says
 
 MOMENT = datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
 DAY = datetime.timedelta(days=1)
@@ -265,27 +270,27 @@ def test_a_new_federation_keeps_its_keys_to_itself(tmp_path: Path) -> None:
 
 def test_a_directory_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "something").write_text("here")
-    with pytest.raises(ConfigError, match="not empty"):
+    with pytest.raises(ConfigError, match=says(tmp_path, "empty")):
         make_federation(tmp_path, SetClock())
     assert [path.name for path in tmp_path.iterdir()] == ["something"]
 
 
 def test_what_is_no_federation_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="federation init"):
-        Federation(tmp_path)
+        FederationDirectory(tmp_path)
 
 
 def test_mistakes_in_the_settings_name_the_file(tmp_path: Path) -> None:
     file = make_federation(tmp_path / "fed", SetClock()).directory / "federation.toml"
     good = file.read_text()
     for bad, words in (
-        (good.replace("address", "adress"), "adress: unknown key"),
-        (good.replace("= 90", "= "), "not readable as TOML"),
-        ("", "name: missing"),
+        (good.replace("address", "adress"), says("adress", "'address'")),
+        (good.replace("= 90", "= "), says("TOML", "line 4")),
+        ("", says("name", "missing")),
     ):
         file.write_text(bad)
         with pytest.raises(ConfigError, match=words) as error:
-            Federation(file.parent)
+            FederationDirectory(file.parent)
         assert str(error.value).startswith(f"{file}: ")
 
 
@@ -294,7 +299,7 @@ def test_settings_are_checked(tmp_path: Path) -> None:
     assert FederationSettings(**good, listen="0.0.0.0").listen_enrolment == "0.0.0.0:2"
     assert FederationSettings(**good, listen="::").listen_address == "[::]:1"
     assert FederationSettings(**good).listen_address == "hub:1"
-    with pytest.raises(ConfigError, match="another port"):
+    with pytest.raises(ConfigError, match=says("enrolment", "port")):
         FederationSettings(**{**good, "enrolment": "hub:1"})
     with pytest.raises(ConfigError, match="certificate_days"):
         FederationSettings(**good, certificate_days=0)
@@ -329,7 +334,7 @@ def test_the_hub_gets_a_certificate_for_a_new_address(tmp_path: Path) -> None:
     first = federation.hub_identity()
     file = federation.directory / "federation.toml"
     file.write_text(file.read_text().replace("127.0.0.1", "hub.bank.example"))
-    moved = Federation(federation.directory, now=clock).hub_identity()
+    moved = FederationDirectory(federation.directory, now=clock).hub_identity()
     assert moved.certificate != first.certificate
     names = extension(load_certificate(moved.certificate, "hub"), x509.SubjectAlternativeName)
     assert "hub.bank.example" in names.value.get_values_for_type(x509.DNSName)

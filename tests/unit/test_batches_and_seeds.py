@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import ConfigError
 from colonnade.core.seeds import derive_seed, drawing_from, shuffled
+from messages import says
 
 
 class TestSeeds:
@@ -187,5 +188,5 @@ class TestBatchPlan:
 
     @pytest.mark.parametrize("batch_size", [0, -1])
     def test_batch_size_below_one_is_refused(self, batch_size: int) -> None:
-        with pytest.raises(ConfigError, match="batch_size: must be at least 1"):
+        with pytest.raises(ConfigError, match=says("batch_size", 1, batch_size)):
             BatchPlan(10, batch_size, seed=0, shuffle=True)

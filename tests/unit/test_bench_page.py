@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
 import pytest
 
+import colonnade.bench
 from colonnade.bench import BENCHES, check_bench_page, fill_bench_page
 from colonnade.bench.table import bench_table, with_goals
 from colonnade.core.errors import ConfigError
+from messages import says
 
 DOCS = Path(__file__).parents[2] / "docs"
+SOURCES = Path(colonnade.bench.__file__).parent
 PAGE = DOCS / "benchmarks.md"
 
 
@@ -50,8 +54,14 @@ def test_a_goal_is_met_or_missed() -> None:
 
 def test_a_page_without_a_place_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    with pytest.raises(ConfigError, match="no such page"):
+    with pytest.raises(ConfigError, match=says("page.md", "no such")):
         check_bench_page(page, "step")
     page.write_text("# A page\n")
-    with pytest.raises(ConfigError, match="add the lines '<!-- bench: step -->'"):
+    with pytest.raises(ConfigError, match=says("page.md", "'<!-- bench: step -->'")):
         check_bench_page(page, "step")
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_every_measurement_is_where_its_name_says(name: str) -> None:
+    module = ast.parse((SOURCES / f"{BENCHES[name]}.py").read_text("utf-8"))
+    assert f"bench_{name}" in {item.name for item in module.body if hasattr(item, "name")}

@@ -7,16 +7,16 @@ import pytest
 import torch
 from scipy import optimize
 
-from colonnade.core.by_set import by_set, by_size
-from colonnade.core.calibration import (
+from colonnade.core.task import Task
+from colonnade.quality.by_party import Predicted
+from colonnade.quality.by_set import by_set, by_size
+from colonnade.quality.calibration import (
     COLDEST,
     Calibration,
     calibration_error,
     fit_calibration,
     fit_temperature,
 )
-from colonnade.core.each import Predicted
-from colonnade.core.task import Task
 
 
 def honest(num_samples: int, num_classes: int, seed: int) -> tuple[torch.Tensor, np.ndarray]:

@@ -9,10 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from colonnade.core.doors import Door
 from colonnade.core.errors import ConfigError, ProtocolError
+from colonnade.core.releases import Kind
 from colonnade.core.seeds import shuffled
-from colonnade.protect.compression import pack, unpack, unpack_value
-from colonnade.protect.specs import Compression, Quantize, RandomK, TopK
+from colonnade.protect.compress import (
+    Compression,
+    Quantize,
+    RandomK,
+    TopK,
+    pack,
+    unpack,
+)
 
 shapes = st.tuples(st.integers(0, 9), st.integers(1, 300))
 dtypes = st.sampled_from([torch.float32, torch.float64])
@@ -97,12 +105,18 @@ def test_what_it_costs(spec: Compression, expected: int) -> None:
 
 def test_other_values_are_left_alone() -> None:
     packed = pack(torch.ones(2, 3), TopK(keep=1.0), 0)
-    answer = unpack_value("bank", {"embedding": packed, "fitting": torch.tensor(3), "other": 1.0})
+    door = Door(owner="holder", readers={"bank": [TopK(keep=1.0)]})
+    sent = {"embedding": packed, "fitting": torch.tensor(3), "other": 1.0}
+    kinds = {"embedding": Kind.EMBEDDING, "fitting": Kind.COUNT}
+    answer = door.read("bank", sent, kinds)
     assert isinstance(answer, dict)
     assert torch.equal(answer["embedding"], torch.ones(2, 3))
     assert torch.equal(answer["fitting"], torch.tensor(3))
     bare = torch.zeros(40, dtype=torch.uint8)
-    assert unpack_value("bank", bare) is bare
+    assert door.read("bank", bare, Kind.BYTES) is bare
+    assert door.read("shop", packed, Kind.EMBEDDING) is packed
+    with pytest.raises(ProtocolError):
+        door.read("bank", torch.ones(2, 3), Kind.EMBEDDING)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from colonnade.core.config import Choice, dump, nearest, parse
 from colonnade.core.errors import ColonnadeError, ConfigError
+from messages import says
 
 
 class Shape:
@@ -108,9 +109,9 @@ class TestParse:
     def test_bare_number_stands_for_what_the_choice_says(self) -> None:
         choices = {Shape: Choice(tag="kind", options=OPTIONS, number=("box", "width"))}
         assert parse(Room, {"shape": 4}, choices=choices).shape == Box(width=4)
-        with pytest.raises(ConfigError, match="shape: expected a name or a table"):
+        with pytest.raises(ConfigError, match=says("shape", "'kind'", True)):
             parse(Room, {"shape": True}, choices=choices)
-        with pytest.raises(ConfigError, match="shape: expected a name or a table"):
+        with pytest.raises(ConfigError, match=says("shape", "'kind'", 4)):
             room(shape=4)
 
     def test_ready_made_parts_pass(self) -> None:
@@ -190,11 +191,11 @@ class TestComplaints:
         assert "radius: must be above 0, got -1.0" in message
 
     def test_outermost_path_goes_in_front(self) -> None:
-        with pytest.raises(ConfigError, match=r"^parts\.room\.limit: expected a whole number"):
+        with pytest.raises(ConfigError, match=r"^parts\.room\.limit: .*'x'"):
             room("parts.room", limit="x")
 
     def test_what_is_no_table_at_all(self) -> None:
-        with pytest.raises(ConfigError, match="expected a table, got 3"):
+        with pytest.raises(ConfigError, match=says("table", 3)):
             parse(Room, 3, choices=CHOICES)
 
     def test_is_an_error_of_this_package_and_a_value_error(self) -> None:

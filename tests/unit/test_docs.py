@@ -16,10 +16,12 @@ import pytest
 from colonnade.cli.main import app
 from colonnade.core import errors
 from colonnade.core.config import dump
+from colonnade.core.fabric import Fabric
 from colonnade.core.optimizers import OPTIMIZERS
 from colonnade.data.datasets import DATASETS, TRACES
 from colonnade.fabrics.grpc.frames import VERSION
-from colonnade.federate.policy import PartyPolicy
+from colonnade.federate.party_limits import Limits
+from colonnade.federate.party_policy import PartyPolicy
 from colonnade.methods import METHODS
 from colonnade.protect.policy import Policy
 from colonnade.run.spec import CHOICES, RunSpec, parse_spec
@@ -177,7 +179,18 @@ def test_every_rule_of_a_policy_is_in_a_table() -> None:
     of_agents = {field.name for field in dataclasses.fields(PartyPolicy)} - of_all
     for page, names in (("protection.md", of_all), ("network.md", of_agents)):
         section = (DOCS / page).read_text("utf-8").partition("\n## Polic")[2].partition("\n## ")[0]
-        assert names <= set(re.findall(r"^\| `(\w+)` \|", section, re.M)), page
+        first = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", section, re.M)
+        assert names <= {name for cell in first for name in re.findall(r"\w+", cell)}, page
+
+
+def test_the_limits_of_an_agent_are_in_a_table_with_their_defaults() -> None:
+    text = (DOCS / "network.md").read_text("utf-8")
+    found = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (`\d+`(?:, `\d+`)*) \|", text, re.M)
+    shown = {}
+    for names, values in found:
+        pairs = zip(re.findall(r"\w+", names), re.findall(r"\d+", values), strict=True)
+        shown |= {name: int(value) for name, value in pairs}
+    assert vars(Limits()).items() <= shown.items()
 
 
 def test_the_frame_that_is_documented_is_the_one_that_is_spoken() -> None:
@@ -232,8 +245,32 @@ def test_the_layers_are_those_that_are_checked() -> None:
     linter = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
     (layers,) = [item["layers"] for item in linter["contracts"] if item["type"] == "layers"]
     shown = "\n".join(layers).replace("colonnade.", "") + "\n"
-    for page in (ROOT / "CONTRIBUTING.md", DOCS / "decisions" / "0002-layers.md"):
-        assert shown in code_blocks(page, "text")
+    places = ("CONTRIBUTING.md", "docs/decisions/0002-layers.md", "docs/architecture.md")
+    assert [page for page in places if shown not in code_blocks(ROOT / page, "text")] == []
+
+
+def test_every_package_is_on_the_map() -> None:
+    section = (DOCS / "architecture.md").read_text("utf-8").partition("\n## One exchange")[0]
+    source = ROOT / "src" / "colonnade"
+    packages = {item.stem for item in source.iterdir() if item.suffix == ".py" or item.is_dir()}
+    listed = re.findall(r"^\| `(\w+)` \|", section, re.M)
+    assert sorted(listed) == sorted(name for name in packages if not name.startswith("__"))
+
+
+def test_a_fabric_must_have_as_much_as_its_decision_says() -> None:
+    page = (DOCS / "decisions" / "0004-a-fabric-is-small.md").read_text("utf-8")
+    needed = page.partition("must have four things:")[2].partition("Everything else")[0]
+    assert set(re.findall(r"`(\w+)`", needed)) == Fabric.__abstractmethods__
+
+
+def test_the_paths_on_the_map_exist() -> None:
+    page = (DOCS / "architecture.md").read_text("utf-8")
+    source = ROOT / "src" / "colonnade"
+    paths = re.findall(
+        r"\b(?:core|parts|methods|fabrics|run|federate|models|data|cli)/[\w/]*\.py", page
+    )
+    named = [path for path in paths if "NAME" not in path]
+    assert [path for path in named if not (source / path).is_file()] == []
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -28,9 +28,8 @@ from colonnade.core.errors import (
     RunError,
 )
 from colonnade.fabrics.grpc.identity import HUB_NAME, Identity
-from colonnade.fabrics.grpc.settings import LinkSpec
+from colonnade.fabrics.grpc.link_settings import LinkSpec
 from colonnade.federate.admission import Admission
-from colonnade.federate.calls import _decoded
 from colonnade.federate.certificates import (
     Reason,
     key_pem,
@@ -39,21 +38,24 @@ from colonnade.federate.certificates import (
     new_key,
     signing_request,
 )
-from colonnade.federate.enrolment import EnrolmentService, EnrolRequest, request_enrolment
-from colonnade.federate.federation import Federation
-from colonnade.federate.home import own_identity, read_party, write_party
+from colonnade.federate.enrolment import EnrolRequest, enrolment_service, request_enrolment
+from colonnade.federate.enrolment_listener import CertificateListener
+from colonnade.federate.federation_directory import FederationDirectory
 from colonnade.federate.identities import load_identity, save_identity
 from colonnade.federate.invitations import Invitation, enrol, invite, read_invitation, revoke
-from colonnade.federate.joining import check_data, join, renew_if_due
-from colonnade.federate.renewal import RenewalService, renew
+from colonnade.federate.json_calls import _decoded
+from colonnade.federate.party_enrolment import check_data, join, renew_if_due
+from colonnade.federate.party_home import own_identity, read_party, write_party
+from colonnade.federate.renewal import renew, renewal_service
 from membership import SetClock, make_federation, make_member
+from messages import says
 
 ENROL = "/colonnade.membership.v1/Enrol"
 RENEW = "/colonnade.membership.v1/Renew"
 
 
 @contextmanager
-def running(service: EnrolmentService | RenewalService) -> Iterator[int]:
+def running(service: CertificateListener) -> Iterator[int]:
     port = service.start()
     try:
         yield port
@@ -66,8 +68,8 @@ def doors(tmp_path: Path) -> Iterator[tuple[int, int]]:
     """A new federation's ports for renewal and for enrolment, both open."""
     directory = make_federation(tmp_path / "fed", SetClock()).directory
     with (
-        running(RenewalService(directory, address="127.0.0.1:0")) as renewals,
-        running(EnrolmentService(directory, address="127.0.0.1:0")) as enrolment,
+        running(renewal_service(directory, address="127.0.0.1:0")) as renewals,
+        running(enrolment_service(directory, address="127.0.0.1:0")) as enrolment,
     ):
         file = directory / "federation.toml"
         told = file.read_text().replace(":7443", f":{renewals}").replace(":7444", f":{enrolment}")
@@ -86,12 +88,12 @@ def enrolment(doors: tuple[int, int]) -> int:
 
 
 @pytest.fixture
-def federation(doors: tuple[int, int], tmp_path: Path) -> Federation:
-    return Federation(tmp_path / "fed")
+def federation(doors: tuple[int, int], tmp_path: Path) -> FederationDirectory:
+    return FederationDirectory(tmp_path / "fed")
 
 
 @pytest.fixture
-def invitation(federation: Federation, tmp_path: Path) -> Invitation:
+def invitation(federation: FederationDirectory, tmp_path: Path) -> Invitation:
     return invite(federation, "telco", tmp_path / "telco.invitation")
 
 
@@ -114,31 +116,39 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_a_party_enrols_and_is_admitted(
-    federation: Federation, invitation: Invitation, enrolment: int
+    federation: FederationDirectory, invitation: Invitation, enrolment: int
 ) -> None:
     identity = request_enrolment(invitation, key_pem(new_key()))
     assert Admission(federation.directory)(identity.certificate) == "telco"
-    with pytest.raises(IdentityRefused, match="was used on") as refused:
+    with pytest.raises(IdentityRefused, match=says("'telco'", "used")) as refused:
         request_enrolment(invitation, key_pem(new_key()))
     assert refused.value.reason == Reason.USED_INVITATION
 
 
 def test_nobody_there(invitation: Invitation, nowhere: str) -> None:
-    with pytest.raises(RunError, match="nobody answers"):
+    with pytest.raises(RunError, match=says(nowhere, "federation enrol")):
         request_enrolment(replace(invitation, enrolment=nowhere), key_pem(new_key()))
 
 
 def test_another_federations_hub_is_not_trusted(invitation: Invitation, tmp_path: Path) -> None:
     """Whoever took over the address gets neither the token nor a member."""
     other = make_federation(tmp_path / "other", SetClock())
-    with running(EnrolmentService(other.directory, address="127.0.0.1:0")) as port:
+    with running(enrolment_service(other.directory, address="127.0.0.1:0")) as port:
         moved = replace(invitation, enrolment=f"127.0.0.1:{port}")
-        with pytest.raises(IdentityRefused, match="not this federation's hub") as refused:
+        with pytest.raises(IdentityRefused, match=says(moved.enrolment, "certificate")) as refused:
             request_enrolment(moved, key_pem(new_key()))
     assert refused.value.reason == Reason.FOREIGN
 
 
-def test_a_member_can_not_pass_for_the_hub(federation: Federation, invitation: Invitation) -> None:
+@pytest.mark.attack(
+    what="A member that poses as the hub",
+    has="a member's certificate and key",
+    before="nothing (held)",
+    now="not trusted: it is not good for a hub",
+)
+def test_a_member_can_not_pass_for_the_hub(
+    federation: FederationDirectory, invitation: Invitation
+) -> None:
     member = make_member(federation, "shop")
     pool = ThreadPoolExecutor(1)
     impostor = grpc.server(pool)
@@ -147,7 +157,7 @@ def test_a_member_can_not_pass_for_the_hub(federation: Federation, invitation: I
     impostor.start()
     try:
         moved = replace(invitation, enrolment=f"127.0.0.1:{port}")
-        with pytest.raises(IdentityRefused, match="not this federation's hub"):
+        with pytest.raises(IdentityRefused, match=says(moved.enrolment, "certificate")):
             request_enrolment(moved, key_pem(new_key()))
     finally:
         impostor.stop(0).wait()
@@ -169,7 +179,7 @@ def code_of(*arguments: Any, **pair: bytes) -> tuple[grpc.StatusCode, str]:
 
 
 def test_malformed_messages_end_that_call_only(
-    federation: Federation, invitation: Invitation, enrolment: int
+    federation: FederationDirectory, invitation: Invitation, enrolment: int
 ) -> None:
     authority = federation.authority_certificate
     good = {"version": 1, "token": invitation.token, "request": "r"}
@@ -265,7 +275,7 @@ def member_pair(identity: Identity) -> dict[str, bytes]:
     return {"private_key": identity.key, "certificate_chain": identity.certificate}
 
 
-def test_a_member_renews_over_mutual_tls(federation: Federation, renewals: int) -> None:
+def test_a_member_renews_over_mutual_tls(federation: FederationDirectory, renewals: int) -> None:
     old = make_member(federation, "telco")
     new = renew(old, federation.settings.address)
     assert new.name == "telco"
@@ -282,7 +292,7 @@ def test_a_member_renews_over_mutual_tls(federation: Federation, renewals: int) 
     assert refused.value.reason == Reason.REVOKED
 
 
-def test_a_renewal_needs_a_new_key(federation: Federation, renewals: int) -> None:
+def test_a_renewal_needs_a_new_key(federation: FederationDirectory, renewals: int) -> None:
     member = make_member(federation, "telco")
     request = signing_request(load_key(member.key, "it"), "telco").decode()
     content = json.dumps({"version": 1, "request": request}).encode()
@@ -310,14 +320,14 @@ def is_heard(port: int, *, authority: bytes, member: Identity | None, home: Path
 
 
 def test_tls_itself_refuses_who_has_no_good_certificate(
-    federation: Federation, renewals: int, tmp_path: Path
+    federation: FederationDirectory, renewals: int, tmp_path: Path
 ) -> None:
     authority = federation.authority_certificate
     good = make_member(federation, "telco")
     assert is_heard(renewals, authority=authority, member=good, home=tmp_path / "good")
     past = SetClock()
     past.advance(days=-100)
-    expired = make_member(Federation(federation.directory, now=past), "shop")
+    expired = make_member(FederationDirectory(federation.directory, now=past), "shop")
     foreign = make_member(make_federation(tmp_path / "other", SetClock()), "telco")
     for name, member in {
         "none": None,
@@ -336,9 +346,9 @@ def test_no_plaintext(renewals: int, enrolment: int) -> None:
             assert b"HTTP" not in raw.recv(100)
 
 
-def test_two_hubs_do_not_share_a_port(federation: Federation, enrolment: int) -> None:
-    second = EnrolmentService(federation.directory)  # at the address that is told, and taken
-    with pytest.raises(RunError, match="can't listen"):
+def test_two_hubs_do_not_share_a_port(federation: FederationDirectory, enrolment: int) -> None:
+    second = enrolment_service(federation.directory)  # at the address that is told, and taken
+    with pytest.raises(RunError, match=says("federation.toml", "listen")):
         second.start()
     second.stop(0)
 
@@ -347,7 +357,7 @@ def test_a_hub_that_listens_shows_its_renewed_certificate(tmp_path: Path) -> Non
     clock = SetClock()
     clock.advance(days=-60)
     federation = make_federation(tmp_path / "fed", clock)
-    door = EnrolmentService(federation.directory, address="127.0.0.1:0", now=clock)
+    door = enrolment_service(federation.directory, address="127.0.0.1:0", now=clock)
     with running(door) as port:
 
         def shown() -> x509.Certificate:
@@ -364,7 +374,7 @@ def test_a_hub_that_listens_shows_its_renewed_certificate(tmp_path: Path) -> Non
 
 
 def test_a_party_joins(
-    federation: Federation, invitation: Invitation, table: Path, tmp_path: Path
+    federation: FederationDirectory, invitation: Invitation, table: Path, tmp_path: Path
 ) -> None:
     file, home = tmp_path / "telco.invitation", tmp_path / "home"
     joined = join(file, data=table, id_column="customer_id", home=home)
@@ -375,17 +385,21 @@ def test_a_party_joins(
     assert settings.data == table.resolve()
     assert settings.hub == federation.settings.address
     identity = own_identity(home)
-    assert sorted(path.name for path in home.iterdir()) == ["identity.pem", "party.toml"]
+    assert sorted(path.name for path in home.iterdir()) == [
+        "format.json",
+        "identity.pem",
+        "party.toml",
+    ]
     for path in home.iterdir():
         assert path.stat().st_mode & 0o077 == 0
-    for path in federation.directory.iterdir():
+    for path in filter(Path.is_file, federation.directory.rglob("*")):
         assert identity.key not in path.read_bytes()
     # The same again is no second use.
     again = join(file, data=table, id_column="customer_id", home=home)
     assert not again.is_new
     assert own_identity(home) == identity
     # At another place it is.
-    with pytest.raises(IdentityRefused, match="was used on"):
+    with pytest.raises(IdentityRefused, match=says("'telco'", "used")):
         join(file, data=table, id_column="customer_id", home=tmp_path / "thief")
     assert not (tmp_path / "thief").exists()
 
@@ -397,7 +411,7 @@ def test_an_answer_that_was_lost_is_had_again(
     file, home = tmp_path / "telco.invitation", tmp_path / "home"
     moved = replace(invitation, enrolment=nowhere)
     (tmp_path / "moved").write_text(json.dumps(vars(moved)))
-    with pytest.raises(RunError, match="nobody answers"):
+    with pytest.raises(RunError, match=says(nowhere, "federation enrol")):
         join(tmp_path / "moved", data=table, id_column="customer_id", home=home)
     (pending,) = home.iterdir()
     assert pending.stat().st_mode & 0o077 == 0
@@ -408,7 +422,7 @@ def test_an_answer_that_was_lost_is_had_again(
 
 
 def test_a_wrong_table_spends_no_invitation(
-    federation: Federation, invitation: Invitation, table: Path, tmp_path: Path
+    federation: FederationDirectory, invitation: Invitation, table: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "telco.invitation"
     only_ids, empty, holes = (tmp_path / f"{name}.csv" for name in ("ids", "empty", "holes"))
@@ -416,12 +430,12 @@ def test_a_wrong_table_spends_no_invitation(
     empty.write_text("customer_id,calls\n")
     holes.write_text("customer_id,calls\n1,2\n,3\n")
     cases = [
-        (table, "customer", "no column"),
-        (tmp_path / "absent.csv", "customer_id", "no such file"),
-        (file, "customer_id", "unknown kind of file"),
-        (only_ids, "customer_id", "no columns besides"),
-        (empty, "customer_id", "no rows"),
-        (holes, "customer_id", "1 rows have no id"),
+        (table, "customer", says("customers.csv", "'customer'", "customer_id")),
+        (tmp_path / "absent.csv", "customer_id", says("absent.csv", "no such file")),
+        (file, "customer_id", says(file, ".parquet")),
+        (only_ids, "customer_id", says("ids.csv", "columns", "'customer_id'")),
+        (empty, "customer_id", says("empty.csv", "rows")),
+        (holes, "customer_id", says("holes.csv", "'customer_id'", "1 rows", "row 1")),
     ]
     for data, column, words in cases:
         with pytest.raises(DataError, match=words):
@@ -442,7 +456,7 @@ def test_a_wrong_table_spends_no_invitation(
     ],
 )
 def test_a_wrong_policy_spends_no_invitation(
-    federation: Federation,
+    federation: FederationDirectory,
     invitation: Invitation,
     table: Path,
     tmp_path: Path,
@@ -462,7 +476,7 @@ def test_a_wrong_policy_spends_no_invitation(
 
 
 def test_how_a_link_behaves_is_set_at_home_and_stays(
-    federation: Federation, invitation: Invitation, table: Path, tmp_path: Path
+    federation: FederationDirectory, invitation: Invitation, table: Path, tmp_path: Path
 ) -> None:
     file, home = tmp_path / "telco.invitation", tmp_path / "home"
     join(file, data=table, id_column="customer_id", home=home)
@@ -475,7 +489,7 @@ def test_how_a_link_behaves_is_set_at_home_and_stays(
     assert read_party(home).link == LinkSpec(keepalive=5.0, backoff_most=60.0)
     with (home / "party.toml").open("a") as settings:
         settings.write("backof = 1\n")
-    with pytest.raises(ConfigError, match=r"party\.toml: link\.backof: unknown key"):
+    with pytest.raises(ConfigError, match=says("party.toml", "link.backof", "'backoff'")):
         read_party(home)
 
 
@@ -504,15 +518,15 @@ def test_an_expired_invitation_is_found_at_home(
 
 
 def test_anothers_home_is_left_alone(
-    federation: Federation, invitation: Invitation, table: Path, tmp_path: Path
+    federation: FederationDirectory, invitation: Invitation, table: Path, tmp_path: Path
 ) -> None:
     file, home = tmp_path / "telco.invitation", tmp_path / "home"
     join(file, data=table, id_column="customer_id", home=home)
     before = load_identity(home)
     invite(federation, "shop", tmp_path / "shop.invitation")
-    with pytest.raises(ConfigError, match="directory of 'telco'"):
+    with pytest.raises(ConfigError, match=says("--home", "'telco'", "'bank'")):
         join(tmp_path / "shop.invitation", data=table, id_column="customer_id", home=home)
-    with pytest.raises(ConfigError, match="is a file"):
+    with pytest.raises(ConfigError, match=says("--home", "customers.csv", "file")):
         join(tmp_path / "shop.invitation", data=table, id_column="customer_id", home=table)
     assert load_identity(home) == before
     # A new invitation of the same party replaces the identity.
@@ -524,7 +538,11 @@ def test_anothers_home_is_left_alone(
 
 
 def test_an_identity_is_renewed_in_time(
-    federation: Federation, invitation: Invitation, nowhere: str, table: Path, tmp_path: Path
+    federation: FederationDirectory,
+    invitation: Invitation,
+    nowhere: str,
+    table: Path,
+    tmp_path: Path,
 ) -> None:
     home = tmp_path / "home"
     join(tmp_path / "telco.invitation", data=table, id_column="customer_id", home=home)
@@ -534,7 +552,7 @@ def test_an_identity_is_renewed_in_time(
     past.advance(days=-3.5)
     file = federation.directory / "federation.toml"
     file.write_text(file.read_text().replace("= 90", "= 5"))
-    due = make_member(Federation(federation.directory, now=past), "telco", replace=True)
+    due = make_member(FederationDirectory(federation.directory, now=past), "telco", replace=True)
     save_identity(home, due)
     assert renew_if_due(home)
     assert load_identity(home).certificate != due.certificate

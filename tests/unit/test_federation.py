@@ -17,10 +17,11 @@ from colonnade.core.messages import Batch
 from colonnade.core.method import Method, MethodInfo
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.parties import Parties
-from colonnade.core.split_step import SplitParty, split_step
 from colonnade.core.verbs import verb
 from colonnade.methods.alone import Alone
 from colonnade.methods.centralized import Centralized
+from colonnade.parts.split_step import SplitParty, predict_by_fusion, split_step
+from colonnade.quality.evaluation import evaluate
 from federations import (
     ENCODERS,
     FABRICS,
@@ -31,6 +32,7 @@ from federations import (
     train,
     weights,
 )
+from messages import says
 
 INFO = MethodInfo(
     name="test",
@@ -39,13 +41,12 @@ INFO = MethodInfo(
     tolerates_slow=False,
     tolerates_missing=False,
     heterogeneous_models=True,
-    private_labels=True,
 )
 
 
 def run(federation: Federation, **limits: Any) -> tuple[list[Event], LoopState]:
     state = LoopState()
-    return list(federation.train(Stop(**limits), state)), state
+    return list(federation.train(Stop(**limits), state, evaluate)), state
 
 
 def learnable(**settings: Any) -> Federation:
@@ -107,12 +108,12 @@ class TestStop:
         assert state.best_exchange == len(events) - 6 > 6
 
     def test_training_must_end_for_certain(self) -> None:
-        with pytest.raises(ConfigError, match="set exchanges or epochs"):
+        with pytest.raises(ConfigError, match=says("exchanges", "epochs")):
             Stop(target=0.9)
 
     @pytest.mark.parametrize("name", ["exchanges", "epochs", "patience", "evaluate_every"])
     def test_counts_begin_at_one(self, name: str) -> None:
-        with pytest.raises(ConfigError, match=f"{name}: must be at least 1, got 0"):
+        with pytest.raises(ConfigError, match=says(name, "least 1", 0)):
             Stop(**{"exchanges": 1, name: 0})
 
 
@@ -146,7 +147,7 @@ class TestEvents:
         whole, halted = make_federation(num_validation=8), make_federation(num_validation=8)
         train(whole, 7)
         state = LoopState()
-        for event in halted.train(Stop(exchanges=7), state):
+        for event in halted.train(Stop(exchanges=7), state, evaluate):
             if event.exchange == 3:
                 break
         assert state.exchange == 3
@@ -160,6 +161,7 @@ class TestEvents:
         class Begins(Method):
             info = INFO
             party = SplitParty
+            predict = predict_by_fusion
 
             async def begin(self, holder: LabelHolder, parties: Parties) -> None:
                 begun.append(await parties.ask("local_steps"))
@@ -183,7 +185,7 @@ class TestEvaluate:
             3, fabric=fabric, num_validation=13, batch_size=4, encoder=ENCODERS[encoder]
         )
         train(federation, 4)
-        found = federation.evaluate("validation")
+        found = evaluate(federation, "validation")
 
         parties, holder = federation.fabric.parties, federation.holder
         with torch.no_grad():
@@ -203,7 +205,7 @@ class TestEvaluate:
         calm, watched = make_federation(**settings), make_federation(**settings)
         run(calm, exchanges=8, evaluate_every=8)
         run(watched, exchanges=8, evaluate_every=1)
-        watched.evaluate("validation")
+        evaluate(watched, "validation")
 
         assert_bitwise_equal(weights(calm), weights(watched))
         for name, traffic in calm.fabric.meter.parties.items():
@@ -217,7 +219,7 @@ class TestEvaluate:
     @pytest.mark.parametrize("kind", ["binary", "multiclass", "regression"])
     def test_every_kind_has_its_quality(self, fabric: str, kind: Any) -> None:
         federation = make_federation(fabric=fabric, kind=kind, num_validation=12)
-        found = federation.evaluate("validation")
+        found = evaluate(federation, "validation")
         assert math.isfinite(found["loss"])
         assert federation.holder.task.quality_name in found
 
@@ -248,6 +250,7 @@ class TestFailures:
         class Breaks(Method):
             info = INFO
             party = Fragile
+            predict = predict_by_fusion
 
             async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
                 await split_step(holder, parties, batch)
@@ -265,9 +268,9 @@ class TestBaselines:
         assert federation.fabric.names == ("shop",)
 
     def test_alone_needs_someone_with_a_block(self) -> None:
-        with pytest.raises(ConfigError, match=r"method.who: 'holder' has no block"):
+        with pytest.raises(ConfigError, match=says("method.who", "'holder'", ["bank"])):
             make_federation(names=["bank"], method=Alone())
-        with pytest.raises(ConfigError, match=r"method.who: 'x' is not a party"):
+        with pytest.raises(ConfigError, match=says("method.who", "'x'", ["bank"])):
             make_federation(names=["bank"], method=Alone(who="x"))
 
     def test_centralized_is_one_network_over_all_columns(self) -> None:

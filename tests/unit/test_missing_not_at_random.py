@@ -8,11 +8,12 @@ from scipy import stats
 
 from colonnade.core.errors import ConfigError
 from colonnade.data.association import STRONG, presence_and_label
-from colonnade.data.dependent import ByColumn, ByLabel
-from colonnade.data.presence import PresenceSpec, draw_presence
+from colonnade.data.dependent_presence import ByColumn, ByLabel
+from colonnade.data.drawn_presence import PresenceSpec, draw_presence
 from colonnade.methods import register
-from colonnade.run.arrangement import arrange
+from colonnade.run.samples import arrange
 from colonnade.run.spec import parse_spec
+from messages import says
 from tolerant import MeanOfObserved, frames, labels_of, sources_of
 
 
@@ -90,13 +91,31 @@ def test_a_party_that_lacks_the_sample_decides_nothing():
 @pytest.mark.parametrize(
     ("drawing", "message"),
     [
-        ({"kind": "by_label", "classes": {"yes": 0.5}}, "no class 'yes'"),
-        ({"kind": "by_label", "classes": {"1": 0.5}, "parties": ["bnak"]}, "no party 'bnak'"),
-        ({"kind": "by_label"}, "nothing depends on the label"),
-        ({"kind": "by_label", "classes": {"1": 0.5}, "above": 0.1}, "either"),
-        ({"kind": "by_label", "classes": {"1": 1.5}}, "probability from 0 to 1"),
-        ({"kind": "by_column", "party": "bnak", "column": "x"}, "no party 'bnak'"),
-        ({"kind": "by_column", "party": "bank", "column": "x"}, "no column 'x'"),
+        (
+            {"kind": "by_label", "classes": {"yes": 0.5}},
+            says("data.presence", "class 'yes'", "0, 1"),
+        ),
+        (
+            {"kind": "by_label", "classes": {"1": 0.5}, "parties": ["bnak"]},
+            says("data.presence", "'bnak'", "'bank'"),
+        ),
+        ({"kind": "by_label"}, says("data.presence.train.above", "below", "label")),
+        (
+            {"kind": "by_label", "classes": {"1": 0.5}, "above": 0.1},
+            says("data.presence.train.classes", "above", "below"),
+        ),
+        (
+            {"kind": "by_label", "classes": {"1": 1.5}},
+            says("data.presence.train.classes.1", "0 to 1", 1.5),
+        ),
+        (
+            {"kind": "by_column", "party": "bnak", "column": "x"},
+            says("data.presence", "'bnak'", "'bank'"),
+        ),
+        (
+            {"kind": "by_column", "party": "bank", "column": "x"},
+            says("data.presence", "'bank'", "'x'", "bank0"),
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(drawing, message):
@@ -108,7 +127,9 @@ def test_what_makes_no_sense_is_refused(drawing, message):
     "drawing", [ByLabel(above=0.5), ByColumn(party="a", column="x", above=0.5)]
 )
 def test_they_need_all_values_in_one_process(drawing):
-    with pytest.raises(ConfigError, match="only a run in one process"):
+    with pytest.raises(
+        ConfigError, match=says("data.presence", "one process", "uniform, beta or given")
+    ):
         draw_presence(PresenceSpec(train=drawing), ("a", "b"), "train", 10, seed=0)
 
 

@@ -36,6 +36,7 @@ from colonnade.models import (
     embedding_dim_for,
     is_deterministic,
 )
+from messages import says
 
 generated = settings(derandomize=True, deadline=None, max_examples=20)
 
@@ -378,27 +379,27 @@ def test_fusion_gradients_and_float64(kind: str, combine: Any) -> None:
 
 def test_concat_fusion_names_the_missing_parties() -> None:
     fusion = MLPFusionSpec().build({"bank": 2, "shop": 2, "telco": 2}, 2)
-    with pytest.raises(MissingBlock, match=r"missing: shop, telco; .*'mean'"):
+    with pytest.raises(MissingBlock, match=says("'concat'", "shop, telco", "'mean'")):
         fusion({"bank": torch.zeros(1, 2)})
 
 
 def test_mean_fusion_needs_one_party() -> None:
     fusion = MLPFusionSpec(combine="mean").build({"bank": 2, "shop": 2}, 2)
-    with pytest.raises(MissingBlock, match=r"at least one party, none came from: bank, shop"):
+    with pytest.raises(MissingBlock, match=says("'mean'", "bank, shop")):
         fusion({})
 
 
 @pytest.mark.parametrize("combine", ["concat", "mean"])
 def test_fusion_refuses_a_stranger(combine: Any) -> None:
     fusion = LinearFusionSpec(combine=combine).build({"bank": 2}, 2)
-    with pytest.raises(DataError, match=r"parties bank, got embeddings also from shop"):
+    with pytest.raises(DataError, match=says("bank", "shop")):
         fusion({"bank": torch.zeros(1, 2), "shop": torch.zeros(1, 2)})
 
 
 def test_fusion_build_errors() -> None:
-    with pytest.raises(ConfigError, match=r"'mean'.*bank = 2, shop = 3"):
+    with pytest.raises(ConfigError, match=says("'mean'", "bank = 2", "shop = 3")):
         MLPFusionSpec(combine="mean").build({"shop": 3, "bank": 2}, 2)
-    with pytest.raises(ConfigError, match=r"empty"):
+    with pytest.raises(ConfigError, match=says("embedding_sizes", "empty")):
         MLPFusionSpec().build({}, 2)
     with pytest.raises(ConfigError, match=r"num_outputs = 0"):
         MLPFusionSpec().build({"bank": 2}, 0)
@@ -435,13 +436,13 @@ def test_categorical_embedding_by_hand(dim: int | None, num_numeric: int) -> Non
 
 def test_categorical_embedding_errors() -> None:
     model = CategoricalEmbedding(nn.Identity(), 1, (4, 7))
-    with pytest.raises(DataError, match=r"feature 1 \(column 2\).*0 to 6, got codes from 0 to 7"):
+    with pytest.raises(DataError, match=says("feature 1", "column 2", "0 to 6", "0 to 7")):
         model(torch.tensor([[0.5, 3.0, 0.0], [0.5, 3.0, 7.0]]))
-    with pytest.raises(DataError, match=r"\(batch, 3\), that is 1 numeric and 2 categorical"):
+    with pytest.raises(DataError, match=says("(batch, 3)", "1 numeric", "2 categorical", "(2, 4)")):
         model(torch.zeros(2, 4))
     with pytest.raises(ConfigError, match=r"cardinalities\[1\] = 0"):
         embedded_width(1, (4, 0))
-    with pytest.raises(ConfigError, match=r"not exact as floats"):
+    with pytest.raises(ConfigError, match=says("cardinalities[0] = 16777217", 16777216)):
         embedded_width(1, (2**24 + 1,))
     with pytest.raises(ConfigError, match=r"dim = 0"):
         CategoricalEmbedding(nn.Identity(), 1, (4,), 0)
@@ -545,12 +546,12 @@ def test_custom_path_of_bad_form(path: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Absent", r"'their_models' has no 'Absent'"),
-        ("count_parameters", r"subclass of torch\.nn\.Module, got <function"),
-        ("OneTooWide", r"shape \(2, 4\) for a batch of 2, got \(2, 5\)"),
-        ("TwoOutputs", r"got tuple"),
-        ("Failing", r"shape \(2, 3\): RuntimeError: no such axis"),
-        ("Lazy", r"lazy parameters"),
+        ("Absent", says("'their_models'", "'Absent'")),
+        ("count_parameters", says("torch.nn.Module", "<function count_parameters")),
+        ("OneTooWide", says("(2, 4)", "(2, 5)")),
+        ("TwoOutputs", says("(2, 4)", "tuple")),
+        ("Failing", says("(2, 3)", "RuntimeError: no such axis")),
+        ("Lazy", says("lazy", "input_shape")),
     ],
 )
 def test_custom_class_that_does_not_fit(theirs: str, name: str, message: str) -> None:
@@ -563,16 +564,16 @@ def test_custom_module_that_cannot_be_imported(
 ) -> None:
     (tmp_path / "broken_models.py").write_text("raise OSError('no disk')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match=r"cannot import 'broken_models': OSError: no disk"):
+    with pytest.raises(ConfigError, match=says("'broken_models'", "OSError: no disk")):
         CustomSpec(module="broken_models:X").build((3,))
-    with pytest.raises(ConfigError, match=r"cannot import 'no_such_package'.*PYTHONPATH"):
+    with pytest.raises(ConfigError, match=says("'no_such_package'", "PYTHONPATH")):
         CustomSpec(module="no_such_package:X").build((3,))
 
 
 def test_custom_options(theirs: str) -> None:
-    with pytest.raises(ConfigError, match=r"options=\{'scales': 1\}: TypeError.*keyword arguments"):
+    with pytest.raises(ConfigError, match=says("options={'scales': 1}", "TypeError")):
         CustomSpec(module=f"{theirs}:Restless", options={"scales": 1}).build((3,))
-    with pytest.raises(ConfigError, match=r"options\.embedding = 3.*remove it"):
+    with pytest.raises(ConfigError, match=says("options.embedding = 3")):
         CustomSpec(module=f"{theirs}:Restless", options={"embedding": 3})
     listed: Any = {"sizes": [1]}
     with pytest.raises(ConfigError, match=r"options\.sizes = \[1\]"):

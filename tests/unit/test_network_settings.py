@@ -13,12 +13,14 @@ import torch
 
 from colonnade.core.errors import ConfigError
 from colonnade.core.messages import Call
+from colonnade.core.numerics import NUMERICS
 from colonnade.fabrics import GrpcSpec
-from colonnade.federate.desks import TrainDesk
-from colonnade.federate.home import PartySettings
-from colonnade.federate.hub import _for_the_network
-from colonnade.federate.policy import PartyPolicy, read_policy
+from colonnade.federate.party_home import PartySettings
+from colonnade.federate.party_policy import PartyPolicy, read_policy
+from colonnade.federate.train_session import TrainSession
+from colonnade.federate.training import _for_the_network
 from colonnade.run.spec import parse_spec
+from messages import says
 
 PLAIN: Mapping[str, Any] = {"party": {"telco": {}}, "stop": {"exchanges": 1}}
 
@@ -26,11 +28,11 @@ PLAIN: Mapping[str, Any] = {"party": {"telco": {}}, "stop": {"exchanges": 1}}
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"party": {}}, "no party but the label holder"),
+        ({"party": {}}, says("party", "[party.NAME]")),
         ({"party": {"telco": {"file": "x.csv"}}}, "party.telco.file"),
         ({"label_holder": {"name": "shop"}}, "label_holder.name"),
         ({"data": {"dataset": "wine"}}, "data.dataset"),
-        ({"method": "centralized"}, "brings all columns to one place"),
+        ({"method": "centralized"}, says("method.name", "'centralized'")),
         ({"party": {"telco": {"policy": "p.toml"}}}, "party.telco.policy"),
     ],
 )
@@ -48,8 +50,8 @@ def refusal(policy: PartyPolicy, **changes: Any) -> str:
     settings = PartySettings(
         name="telco", label_holder="bank", hub="127.0.0.1:1", data=Path("none.csv"), id="id"
     )
-    desk = TrainDesk(home=Path("nowhere"), settings=settings, policy=policy)
-    agreed = {"names": ["telco"], **PLAIN, **changes}
+    desk = TrainSession(home=Path("nowhere"), settings=settings, policy=policy)
+    agreed = {"names": ["telco"], "numerics": NUMERICS, **PLAIN, **changes}
     table = {"train": torch.arange(2)}, {"train": torch.ones(2, 1, dtype=torch.bool)}
     arguments = ("ab" * 16, json.dumps(agreed), "digest", 1, *table)
     reply = desk.execute(Call(0, "telco", "assemble", arguments, 0, True))
@@ -77,7 +79,7 @@ def test_a_run_can_not_name_a_directory() -> None:
     settings = PartySettings(
         name="telco", label_holder="bank", hub="127.0.0.1:1", data=Path("none.csv"), id="id"
     )
-    desk = TrainDesk(home=Path("nowhere"), settings=settings, policy=PartyPolicy())
+    desk = TrainSession(home=Path("nowhere"), settings=settings, policy=PartyPolicy())
     arguments: tuple[Any, ...] = ("../../etc", "{}", "", 1, {}, {})
     reply = desk.execute(Call(0, "telco", "assemble", arguments, 0, True))
     assert reply.failure is not None
@@ -89,6 +91,6 @@ def test_a_policy_file_is_read_strictly(tmp_path: Path) -> None:
     path.write_text('methods = ["splitnn"]\ncustom_encoders = ["mine:Encoder"]\n')
     assert read_policy(path) == PartyPolicy(methods=("splitnn",), custom_encoders=("mine:Encoder",))
     path.write_text("method = 1\n")
-    with pytest.raises(ConfigError, match="method: unknown key"):
+    with pytest.raises(ConfigError, match=says("policy.toml", "method", "'methods'")):
         read_policy(path)
     assert read_policy(None) == PartyPolicy()

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from colonnade.core.errors import IdentityRefused
+from colonnade.core.errors import ConfigError, IdentityRefused, RunError
 from colonnade.core.parties import Parties
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.agent import Agent
-from colonnade.fabrics.grpc.fabric import GrpcFabric, Session
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.identity import HUB_NAME, Identity
-from colonnade.federate.federation import Federation
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.federate.federation_directory import FederationDirectory
 from colonnade.federate.invitations import revoke
-from colonnade.federate.opening import open_hub
+from colonnade.federate.opened_hub import open_hub
 from colonnade.federate.renewal import renew
 from membership import SetClock, make_federation, make_member
 from networks import QUICK
@@ -60,23 +60,25 @@ class Member:
 
 
 @pytest.fixture
-def federation(tmp_path: Path) -> Federation:
+def federation(tmp_path: Path) -> FederationDirectory:
     return make_federation(tmp_path / "fed", SetClock())
 
 
 @pytest.fixture
-def hub(federation: Federation) -> Iterator[Hub]:
+def hub(federation: FederationDirectory) -> Iterator[Hub]:
     with open_hub(
         federation.directory,
         links=QUICK,
         address="127.0.0.1:0",
         enrolment_address="127.0.0.1:0",
-        minding_seconds=0.05,
+        check_seconds=0.05,
     ) as opened:
         yield opened
 
 
-def test_members_come_in_and_a_revoked_one_is_cut_off(federation: Federation, hub: Hub) -> None:
+def test_members_come_in_and_a_revoked_one_is_cut_off(
+    federation: FederationDirectory, hub: Hub
+) -> None:
     telco = Member(make_member(federation, "telco"), hub)
     shop = Member(make_member(federation, "shop"), hub)
     assert hub.wait_for(["telco", "shop"], 20) == ()
@@ -88,7 +90,7 @@ def test_members_come_in_and_a_revoked_one_is_cut_off(federation: Federation, hu
     shop.stop()
 
 
-def test_a_refused_party_is_told_why(federation: Federation, hub: Hub) -> None:
+def test_a_refused_party_is_told_why(federation: FederationDirectory, hub: Hub) -> None:
     identity = make_member(federation, "telco")
     make_member(federation, "telco", replace=True)
     refused = Member(identity, hub).ended()
@@ -96,7 +98,7 @@ def test_a_refused_party_is_told_why(federation: Federation, hub: Hub) -> None:
     assert "newer identity" in str(refused)
 
 
-def test_a_link_goes_on_with_a_renewed_identity(federation: Federation, hub: Hub) -> None:
+def test_a_link_goes_on_with_a_renewed_identity(federation: FederationDirectory, hub: Hub) -> None:
     """Renewed over the hub's own port while the stream is open, then dialled again with it."""
     identity = make_member(federation, "telco")
     member = Member(identity, hub)
@@ -142,7 +144,7 @@ class TestTheHubsOwnCertificate:
             links=QUICK,
             address="127.0.0.1:0",
             enrols=False,
-            minding_seconds=0.05,
+            check_seconds=0.05,
             now=clock,
         ) as hub:
             member = Member(identity, hub, party)
@@ -176,7 +178,7 @@ class TestTheHubsOwnCertificate:
             links=QUICK,
             address="127.0.0.1:0",
             enrols=False,
-            minding_seconds=0.05,
+            check_seconds=0.05,
             now=clock,
         ) as hub:
             member = Member(identity, hub)
@@ -207,3 +209,20 @@ def eventually(condition: Callable[[], bool]) -> None:
             return
         waiting.wait(0.01)
     raise AssertionError("it did not come")
+
+
+def test_a_port_that_another_command_holds_is_named(federation: FederationDirectory) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with (
+            pytest.raises(RunError, match="another command holds the port"),
+            open_hub(federation.directory, address="127.0.0.1:0", enrolment_address=address),
+        ):
+            pass
+        with (
+            pytest.raises(ConfigError, match="another command of this federation"),
+            open_hub(federation.directory, address=address, enrols=False),
+        ):
+            pass

@@ -15,6 +15,7 @@ from colonnade.core.optimizers import (
     optimizer_state,
     restore_optimizer,
 )
+from messages import says
 from probes import assert_plain
 
 SPECS = {
@@ -89,19 +90,19 @@ class TestSpec:
         assert made.param_groups[0]["nesterov"] is True
 
     def test_unknown_name(self) -> None:
-        with pytest.raises(ConfigError, match=r"name: unknown .*'adm'; did you mean 'adam'"):
+        with pytest.raises(ConfigError, match=says("name", "'adm'", "'adam'")):
             OptimizerSpec(name="adm")
 
     def test_unknown_option(self) -> None:
-        with pytest.raises(ConfigError, match=r"options.momentun: .* did you mean 'momentum'"):
+        with pytest.raises(ConfigError, match=says("options.momentun", "'momentum'")):
             OptimizerSpec(name="sgd", options={"momentun": 0.9})
 
     @pytest.mark.parametrize("key", ["lr", "params"])
     def test_what_has_its_own_place_is_no_option(self, key: str) -> None:
-        with pytest.raises(ConfigError, match=f"options.{key}: unknown key"):
+        with pytest.raises(ConfigError, match=says(f"options.{key}", "momentum")):
             OptimizerSpec(name="sgd", options={key: 1.0})
 
     @pytest.mark.parametrize("lr", [0.0, -1.0, float("nan")])
     def test_learning_rate_is_above_zero(self, lr: float) -> None:
-        with pytest.raises(ConfigError, match=r"lr: must be above 0"):
+        with pytest.raises(ConfigError, match=says("lr", "above 0", lr)):
             OptimizerSpec(lr=lr)

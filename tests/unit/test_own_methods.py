@@ -16,6 +16,8 @@ from colonnade.core.errors import ConfigError
 from colonnade.core.method import Method
 from colonnade.methods import METHODS, register
 from colonnade.methods.splitnn import SplitNN
+from colonnade.parts.split_step import predict_by_fusion
+from messages import says
 
 pytestmark = pytest.mark.usefixtures("own_methods")
 
@@ -31,9 +33,11 @@ def make_twin(name: str = "twin") -> type[Method]:
 
 def data() -> tuple[dict[str, pd.DataFrame], pd.Series]:
     draw = np.random.default_rng(0)
-    blocks = {name: pd.DataFrame(draw.normal(size=(60, 2))) for name in ("bank", "shop", "telco")}
-    for block in blocks.values():
-        block.columns = ["a", "b"]
+    ids = [f"s{number}" for number in range(60)]
+    blocks = {
+        name: pd.DataFrame(draw.normal(size=(60, 2)), index=ids, columns=["a", "b"])
+        for name in ("bank", "shop", "telco")
+    }
     return blocks, (blocks["shop"]["a"] + blocks["telco"]["b"] > 0).astype(int)
 
 
@@ -62,7 +66,7 @@ def test_without_it_a_run_can_t_be_loaded(tmp_path: Path) -> None:
     register(make_twin())
     fit(method="twin", out=tmp_path / "run")
     del methods._METHODS["twin"]
-    with pytest.raises(ConfigError, match=r"method\.name: unknown value 'twin'"):
+    with pytest.raises(ConfigError, match=says("method.name", "'twin'")):
         colonnade.Result.load(tmp_path / "run")
 
 
@@ -73,7 +77,9 @@ def test_the_same_class_again_takes_its_own_place() -> None:
 
 
 def test_a_name_that_is_taken() -> None:
-    with pytest.raises(ConfigError, match=r"another 'easter' already, in colonnade\.methods\."):
+    with pytest.raises(
+        ConfigError, match=says("'easter'", "colonnade.methods.easter", "info.name")
+    ):
         register(make_twin("easter"))
 
 
@@ -88,13 +94,21 @@ def test_what_is_no_method_yet() -> None:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Nameless(Method):
+        predict = predict_by_fusion
+
+        async def exchange(self, *_: Any) -> None:
+            pass
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Mute(Method):
         async def exchange(self, *_: Any) -> None:
             pass
 
     for method, complaint in (
-        (Plain, "register a frozen dataclass"),
-        (Unfinished, "register a frozen dataclass"),
-        (Nameless, "it has no 'info'"),
+        (Plain, "dataclass"),
+        (Unfinished, "exchange, predict"),
+        (Mute, "predict"),
+        (Nameless, "'info'"),
     ):
-        with pytest.raises(ConfigError, match=complaint):
+        with pytest.raises(ConfigError, match=says(method.__qualname__, complaint)):
             register(method)

@@ -21,9 +21,10 @@ from colonnade.data.blocks import (
     make_block,
     read_block,
     read_labels,
-    read_table,
 )
 from colonnade.data.prepare import Preparation, PrepareSpec
+from colonnade.data.table_files import read_table
+from messages import says
 
 # Ids
 
@@ -55,13 +56,13 @@ def test_ids_keep_their_leading_zeros(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ids", [[1, None], ["a", None], [1.0, float("nan")], [pd.NaT, 1]])
 def test_a_missing_id(ids: list[Any]) -> None:
-    with pytest.raises(DataError, match=r"here: 1 rows have no id \(first at row \d\); every row"):
+    with pytest.raises(DataError, match=r"here: 1 .*\bid\b.*row \d"):
         as_ids(ids, "here")
 
 
 @pytest.mark.parametrize("ids", [[1.0, 2.5], [1.0, float("inf")]], ids=str)
 def test_fractional_ids(ids: list[float]) -> None:
-    with pytest.raises(DataError, match="use text or whole numbers") as caught:
+    with pytest.raises(DataError, match=says("here", "whole numbers")) as caught:
         as_ids(ids, "here")
     assert "2.5" not in str(caught.value)
 
@@ -75,13 +76,13 @@ def test_duplicate_ids_are_counted_not_named() -> None:
         make_block("bank", pd.DataFrame({"x": range(4)}, index=ids))
     assert "'bank': 2 duplicate ids (first repeat at row 2); keep one row" in str(caught.value)
     assert "secret" not in str(caught.value)
-    with pytest.raises(DataError, match="labels 'y': 2 duplicate ids"):
+    with pytest.raises(DataError, match=says("labels 'y'", "2 duplicate")):
         Labels(ids=np.array(ids, dtype=object), values=np.arange(4), name="y")
 
 
 def test_ids_that_are_the_same_only_as_text() -> None:
     mixed = pd.DataFrame({"x": [1, 2]}, index=pd.Index([7, "7"], dtype=object))
-    with pytest.raises(DataError, match="1 duplicate ids"):
+    with pytest.raises(DataError, match=says("'bank'", "1 duplicate")):
         make_block("bank", mixed)
 
 
@@ -102,9 +103,9 @@ def test_blocks_that_can_not_be(values: pd.DataFrame, telling: str) -> None:
 
 
 def test_arrays_need_ids() -> None:
-    with pytest.raises(DataError, match="'bank': an array has no ids of its own; pass ids"):
+    with pytest.raises(DataError, match=says("'bank'", "array", "ids")):
         make_block("bank", np.zeros((3, 2)))
-    with pytest.raises(DataError, match="2 ids for 3 rows; give exactly one id per row"):
+    with pytest.raises(DataError, match=says("'bank'", "2 ids", "3 rows")):
         make_block("bank", np.zeros((3, 2)), ids=[1, 2])
     block = make_block("bank", np.arange(3), ids=[1, 2, 3])
     assert block.values.shape == (3, 1)
@@ -124,13 +125,15 @@ def test_columns_are_chosen_in_the_order_asked_for() -> None:
 @pytest.mark.parametrize(("id_column", "columns"), [("key", None), ("id", ["age", "a"])])
 def test_absent_columns(id_column: str, columns: list[str] | None) -> None:
     table = pd.DataFrame({"id": [1, 2], "a": [3, 4]})
-    with pytest.raises(DataError, match=r"'bank': no column .*; it has: ") as caught:
+    with pytest.raises(
+        DataError, match=says("'bank'", "it has: a" if columns else "it has: id, a")
+    ) as caught:
         make_block("bank", table, id_column=id_column, columns=columns)
     assert ("key" if columns is None else "age") in str(caught.value)
 
 
 def test_missing_labels() -> None:
-    with pytest.raises(DataError, match=r"'y': 1 of 3 are missing \(first at row 1\); remove"):
+    with pytest.raises(DataError, match=says("'y'", "1 of 3", "row 1")):
         Labels(ids=as_ids([1, 2, 3], ""), values=np.array(["a", None, "b"], dtype=object), name="y")
 
 
@@ -153,7 +156,7 @@ def test_every_kind_of_file_reads_alike(tmp_path: Path, name: str) -> None:
     pd.testing.assert_frame_equal(block.values, TABLE[["x", "n", "t"]], check_dtype=False)
     labels = read_labels(path, id_column="id", column="t")
     assert list(labels.values) == ["u", "v", "u"]
-    with pytest.raises(DataError, match=r"labels 'z' in .*: no column \['z'\]"):
+    with pytest.raises(DataError, match=says("labels 'z'", ["z"])):
         read_labels(path, id_column="id", column="z")
 
 
@@ -163,7 +166,6 @@ def test_every_kind_of_file_reads_alike(tmp_path: Path, name: str) -> None:
         ("gone.csv", None, "no such file; check the path"),
         ("empty.csv", b"", "the file is empty; it needs a header and rows"),
         ("ragged.csv", b"id,x\n1,2\n3,4,5\n", "not readable as CSV"),
-        ("latin.csv", "id,x\n1,ü\n".encode("latin-1"), "not readable as CSV"),
         ("t.xlsx", b"PK", "unknown kind of file; use .csv, .csv.gz, .tsv or .parquet"),
         ("noise.parquet", b"id,x\n1,2\n", "not readable"),
         ("empty.parquet", b"", "not readable"),
@@ -184,13 +186,13 @@ def test_bad_files(tmp_path: Path, name: str, content: bytes | None, telling: st
 
 def test_a_header_without_rows(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,x\n")
-    with pytest.raises(DataError, match="party 'bank' has no rows"):
+    with pytest.raises(DataError, match=says("'bank'", "rows")):
         read_block("bank", tmp_path / "t.csv", id_column="id")
 
 
 def test_an_id_missing_in_a_row(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,x\na,1\n,2\nc,3\n")
-    with pytest.raises(DataError, match=r"'bank': 1 rows have no id \(first at row 1\)"):
+    with pytest.raises(DataError, match=says("'bank'", "1 rows", "id", "row 1")):
         read_block("bank", tmp_path / "t.csv", id_column="id")
 
 
@@ -255,10 +257,10 @@ def test_whether_a_column_is_skewed_does_not_depend_on_its_unit(factor: float) -
 
 
 def test_a_log_scale_needs_scaling_and_a_table() -> None:
-    with pytest.raises(ConfigError, match="set scale = true"):
+    with pytest.raises(ConfigError, match=says("skewed", '"log"', "scale = true")):
         PrepareSpec(skewed="log", scale=False)
     pictures = make_block("bank", np.random.default_rng(0).random((4, 2, 2)), ids=range(4))
-    with pytest.raises(DataError, match="is for tables"):
+    with pytest.raises(DataError, match=says("'bank'", 'prepare.skewed = "log"', '"keep"')):
         Preparation.fit(pictures, np.arange(4), PrepareSpec(skewed="log"))
 
 
@@ -295,7 +297,7 @@ def test_the_order_of_columns_in_a_later_table_does_not_matter() -> None:
     np.testing.assert_array_equal(
         preparation.apply(block_of(turned)), preparation.apply(block_of(MIXED))
     )
-    with pytest.raises(DataError, match=r"'bank': no column \['plan'\]; it has: age"):
+    with pytest.raises(DataError, match=says("'bank'", ["plan"], "age")):
         preparation.apply(block_of(MIXED.drop(columns="plan")))
 
 
@@ -320,7 +322,7 @@ def test_missing_values(column: str) -> None:
 
 def test_infinite_values_are_refused_even_where_missing_ones_are_filled() -> None:
     for missing in ("refuse", "mean"):
-        with pytest.raises(DataError, match=r"'age' has 1 infinite values \(first at row 3\)"):
+        with pytest.raises(DataError, match=says("'age'", "1 infinite", "row 3")):
             fitted(holes("age", -np.inf, [3]), missing=missing)
 
 
@@ -333,7 +335,7 @@ def test_arrays_with_bad_values(value: float, shape: tuple[int, ...]) -> None:
     assert good.apply(block_of(array)).shape == shape
     array[4, 1] = value
     for refuse in (lambda: fitted(array), lambda: good.apply(block_of(array))):
-        with pytest.raises(DataError, match=r"party 'bank'.*first at row 4"):
+        with pytest.raises(DataError, match=says("'bank'", "row 4")):
             refuse()
     if np.isnan(value) and len(shape) == 2:
         filled = fitted(array, missing="mean").apply(block_of(array))
@@ -341,14 +343,14 @@ def test_arrays_with_bad_values(value: float, shape: tuple[int, ...]) -> None:
 
 
 def test_arrays_of_another_shape() -> None:
-    with pytest.raises(DataError, match=r"samples of shape \(3, 2\), expected \(2, 3\)"):
+    with pytest.raises(DataError, match=says("'bank'", "(3, 2)", "(2, 3)")):
         fitted(np.random.default_rng(0).normal(size=(6, 2, 3))).apply(block_of(np.zeros((6, 3, 2))))
 
 
 @pytest.mark.parametrize("value", [5.0, "same", True])
 def test_constant_columns(value: Any) -> None:
     table = MIXED[["age"]].assign(same=value)
-    with pytest.raises(DataError, match=r"'bank': column 'same' is constant.*constant = \"drop\""):
+    with pytest.raises(DataError, match=says("'bank'", "'same'", 'prepare.constant = "drop"')):
         fitted(table)
     dropped = fitted(table, constant="drop")
     assert dropped.shape == (1,)
@@ -359,26 +361,26 @@ def test_constant_columns(value: Any) -> None:
 
 
 def test_constant_columns_only() -> None:
-    with pytest.raises(DataError, match="no usable column is left"):
+    with pytest.raises(DataError, match=says("'bank'", "column")):
         fitted(pd.DataFrame({"same": [1] * 6}), constant="drop")
 
 
 def test_columns_fold_into_a_shape() -> None:
     table = pd.DataFrame(np.random.default_rng(0).normal(size=(6, 6)))
     assert fitted(table, shape=(2, 3)).apply(block_of(table)).shape == (6, 2, 3)
-    with pytest.raises(DataError, match=r"shape \[2, 2\] needs 4 numeric columns, the block has 6"):
+    with pytest.raises(DataError, match=says("'bank'", "prepare.shape", [2, 2], 4, 6)):
         fitted(table, shape=(2, 2))
 
 
 def test_text_where_there_were_numbers_is_not_quoted() -> None:
     later = MIXED.assign(age=["secret"] * 6)
-    with pytest.raises(DataError, match="'age' was numeric in training") as caught:
+    with pytest.raises(DataError, match=says("'bank'", "'age'", "numeric")) as caught:
         fitted(MIXED).apply(block_of(later))
     assert "secret" not in str(caught.value)
 
 
 def test_an_unknown_categorical_column() -> None:
-    with pytest.raises(ColonnadeError, match=r"no column \['plam'\]; it has: age, plan"):
+    with pytest.raises(ColonnadeError, match=says(["plam"], "age, plan")):
         fitted(MIXED, categorical_columns=("plam",))
 
 

@@ -1,4 +1,4 @@
-"""Presence as data: batches of one observed set, rows that are not there, drawings, refusals."""
+"""Presence as data: batches that mix observed sets, rows that are not there, drawings, refusals."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from torch import nn
 
 import colonnade
 from colonnade.core.batches import BatchPlan
-from colonnade.core.each import Predicted, measure_each
 from colonnade.core.errors import ConfigError, DataError, ProtocolError
 from colonnade.core.messages import Batch
-from colonnade.core.presence import Presence, observed_sets
+from colonnade.core.presence import Observed, Presence
 from colonnade.core.task import Task
 from colonnade.data.blocks import Labels, make_block
-from colonnade.data.presence import (
+from colonnade.data.drawn_presence import (
     BetaMissing,
     GivenMissing,
     PresenceSpec,
     UniformMissing,
     draw_presence,
 )
-from colonnade.run.arrangement import arrange
-from colonnade.run.assembly import fit_blueprint
+from colonnade.quality.by_party import Predicted, measure_each
+from colonnade.run.fitting import fit_blueprint
+from colonnade.run.samples import arrange
 from colonnade.run.sources import Sources
 from colonnade.run.spec import parse_spec
+from messages import says
 
 tables = st.integers(1, 60).flatmap(
     lambda rows: st.integers(1, 4).flatmap(
@@ -45,17 +46,68 @@ tables = st.integers(1, 60).flatmap(
 
 @settings(max_examples=80)
 @given(table=tables, size=st.integers(1, 9), shuffle=st.booleans(), epoch=st.integers(0, 3))
-def test_batches_hold_every_sample_once_and_never_mix_observed_sets(
+def test_batches_hold_every_sample_once_and_never_mix_groups(
     table: list[list[bool]], size: int, shuffle: bool, epoch: int
 ) -> None:
-    sets = observed_sets(torch.tensor(table))
-    plan = BatchPlan(len(table), size, seed=5, shuffle=shuffle, groups=sets)
+    groups = torch.tensor(table).all(dim=1)
+    plan = BatchPlan(len(table), size, seed=5, shuffle=shuffle, groups=groups)
     numbers = range(epoch * plan.num_batches, (epoch + 1) * plan.num_batches)
     batches = [plan.positions(number) for number in numbers]
     assert sorted(torch.cat(batches).tolist()) == list(range(len(table)))
     for positions in batches:
-        assert len(sets[positions].unique()) == 1
+        assert len(groups[positions].unique()) == 1
         assert len(positions) <= size + 1
+
+
+@settings(max_examples=80)
+@given(table=tables, size=st.integers(1, 9), shuffle=st.booleans())
+def test_everybody_finds_its_own_rows_of_a_batch(
+    table: list[list[bool]], size: int, shuffle: bool
+) -> None:
+    """What a party derives for itself is what the label holder expects of it."""
+    here = torch.tensor(table)
+    names = tuple(f"p{place}" for place in range(here.shape[1]))
+    plan = BatchPlan(len(table), size, seed=5, shuffle=shuffle)
+    presence = Presence(names=names, table=here, plan=plan)
+    for number in range(plan.num_batches):
+        positions = plan.positions(number)
+        observed = presence.observed(number, names)
+        assert observed.num_samples == len(positions)
+        for place, name in enumerate(names):
+            own = plan.own(here[:, place]).positions(number)
+            assert (name in observed.names) == bool(len(own))
+            if len(own):
+                assert torch.equal(positions[observed.rows[name]], own)
+        seen = torch.zeros(len(positions), dtype=torch.bool)
+        for parties, places in observed.sets():
+            seen[places] = True
+            for place in positions[places].tolist():
+                assert parties == tuple(
+                    name for name, there in zip(names, table[place], strict=True) if there
+                )
+        assert torch.equal(seen, here[positions].any(dim=1))
+
+
+def test_rows_are_spread_to_their_places_and_picked_from_them() -> None:
+    table = torch.tensor([[True, False], [True, True], [False, True]])
+    observed = Observed.of(("a", "b"), table)
+    assert not observed.is_complete
+    assert observed.counts.tolist() == [1, 2, 1]
+    values = torch.tensor([[1.0], [2.0]], requires_grad=True)
+    spread = observed.spread("b", values)
+    assert spread[:, 0].tolist() == [0.0, 1.0, 2.0]
+    spread.sum().backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == [[1.0], [1.0]]
+    assert observed.picked("b", values, torch.tensor([2])).tolist() == [[2.0]]
+    only = observed.among(["a"])
+    assert only.names == ("a",)
+    # The sample that only b has is still one of the batch.
+    assert only.counts.tolist() == [1, 1, 0]
+    assert observed.among(["a", "b"]) is observed
+    assert Observed.of(
+        ("a", "b", "c"), table[:, [0, 0, 1]] & torch.tensor([True, False, False])
+    ).names == ("a",)
 
 
 def test_one_group_is_the_same_as_none() -> None:
@@ -79,17 +131,6 @@ def test_groups_are_shuffled_among_each_other_and_differ_by_epoch() -> None:
     ]
     assert first != sorted(first)
     assert first != second
-
-
-def test_a_presence_table_names_who_has_a_batch() -> None:
-    table = torch.tensor([[True, False], [True, True], [True, False]])
-    plan = BatchPlan(3, 2, seed=0, shuffle=False, groups=observed_sets(table))
-    presence = Presence(names=("bank", "telco"), table=table, plan=plan)
-    seen = {tuple(plan.positions(n).tolist()): presence.observed(n) for n in range(2)}
-    assert seen == {(0, 2): ("bank",), (1,): ("bank", "telco")}
-    mixed = BatchPlan(3, 3, seed=0, shuffle=False)
-    with pytest.raises(ProtocolError, match="different observed sets"):
-        Presence(names=("bank", "telco"), table=table, plan=mixed).observed(0)
 
 
 # Drawings
@@ -121,11 +162,11 @@ def test_a_beta_drawing_gives_blocks_different_probabilities() -> None:
 
 
 def test_bad_drawings_are_refused() -> None:
-    with pytest.raises(ConfigError, match="probability from 0 to 1"):
+    with pytest.raises(ConfigError, match=says("missing", "0 to 1", 1.5)):
         UniformMissing(missing=1.5)
-    with pytest.raises(ConfigError, match="must be above 0"):
+    with pytest.raises(ConfigError, match=says("a", 0, 0.0)):
         BetaMissing(a=0.0)
-    with pytest.raises(ConfigError, match="no party 'bnak'"):
+    with pytest.raises(ConfigError, match=says("data.presence", "'bnak'", "'bank'")):
         draw_presence(
             PresenceSpec(train=GivenMissing(party={"bnak": 0.1})), ("bank",), "train", 5, seed=0
         )
@@ -168,7 +209,7 @@ class BatchNormed(nn.Sequential):
         super().__init__(nn.Linear(*input_shape, embedding), nn.BatchNorm1d(embedding))
 
 
-@pytest.mark.parametrize(("num_missing", "batch_size"), [(1, 8), (2, 8), (0, 8), (0, 1)])
+@pytest.mark.parametrize(("num_missing", "batch_size"), [(1, 8), (2, 8), (0, 8), (0, 1), (1, 1)])
 def test_batch_norm_and_a_sample_in_a_batch_by_itself_are_refused_before_the_start(
     num_missing: int, batch_size: int
 ) -> None:
@@ -182,17 +223,44 @@ def test_batch_norm_and_a_sample_in_a_batch_by_itself_are_refused_before_the_sta
     found = arrange(spec, sources(num_missing))
     blueprint = fit_blueprint(spec, sources(num_missing), found)
     data = blueprint.training_data(found)
-    num_lone = {(1, 8): 1, (0, 1): 60}.get((num_missing, batch_size))
-    if num_lone is None:
+    if batch_size > 1:
         blueprint.build(data)
         return
-    with pytest.raises(ConfigError, match=rf"party\.bank\.encoder: .* {num_lone} of the training"):
+    with pytest.raises(ConfigError, match=says("party.bank.encoder", 60, "batch_size")):
         blueprint.build(data)
+
+
+def test_one_row_of_a_larger_batch_goes_by_running_statistics() -> None:
+    """A party that has one row of a batch now and then trains on, batch norm or not."""
+    spec = parse_spec(
+        {
+            "method": "laser",
+            "data": {"batch_size": 8, "split": {"validation": 0.0, "test": 0.0}},
+            "defaults": {"encoder": {"kind": "custom", "module": f"{__name__}:BatchNormed"}},
+        }
+    )
+    found = arrange(spec, sources(50))
+    blueprint = fit_blueprint(spec, sources(50), found)
+    federation = blueprint.build(blueprint.training_data(found))
+    party = federation.fabric.parties["telco"]
+    part = party.parts["train"]
+    counts = [len(part.own.positions(number)) for number in range(60)]
+    number = counts.index(1)
+    norm = party.encoder[1]
+    before = norm.running_mean.clone()
+    embedding = party.encode(Batch("train", number))
+    assert embedding.shape[0] == 1
+    assert torch.equal(norm.running_mean, before)
+    assert norm.training
+    party.encode(Batch("train", max(range(60), key=counts.__getitem__)))
+    assert not torch.equal(norm.running_mean, before)
 
 
 def test_drawn_absence_is_refused_too() -> None:
     presence = {"train": {"kind": "uniform", "missing": 0.5}}
-    with pytest.raises(DataError, match=r"as data\.presence draws the train part"):
+    with pytest.raises(
+        DataError, match=says("data.presence", "'splitnn'", 'data.incomplete = "drop"')
+    ):
         arrange(parse_spec({"data": {"presence": presence}}), sources(0))
 
 
@@ -224,7 +292,7 @@ def test_a_party_refuses_a_batch_that_it_does_not_have() -> None:
     party.parts["test"] = type(part)(
         features=part.features, plan=part.plan, rows=torch.full((part.plan.num_samples,), -1)
     )
-    with pytest.raises(ProtocolError, match="ask only those who have them"):
+    with pytest.raises(ProtocolError, match=says("'telco'", "none", "batch 0", "'test'")):
         party.rows(Batch("test", 0))
 
 

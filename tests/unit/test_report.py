@@ -1,5 +1,6 @@
 """Reports: what the pages say and show, what they never load, and which damage is refused."""
 
+import errno
 import json
 import math
 import os
@@ -19,14 +20,13 @@ from colonnade.report import ComparisonRow, read_run, write_comparison, write_re
 from colonnade.report.charts import (
     Curve,
     curves_chart,
-    format_bytes,
-    format_number,
-    format_seconds,
     party_colours,
     ranking_chart,
     smoothed,
     thinned,
 )
+from colonnade.report.readable import format_bytes, format_number, format_seconds
+from messages import says
 from report_pages import PARTIES, Page, run_directory
 
 
@@ -101,6 +101,12 @@ def test_charts_name_every_party_and_mark_the_local_one(tmp_path: Path) -> None:
     assert "prefers-color-scheme:dark" in source
 
 
+@pytest.mark.attack(
+    what="Markup in names that a party chooses",
+    has="a column, class or party name (cheating party)",
+    before="nothing (held)",
+    now="shown as text in every report",
+)
 def test_everything_from_the_run_is_escaped(tmp_path: Path) -> None:
     names = (
         "<script>alert(1)</script>",
@@ -254,7 +260,7 @@ def test_wrong_values_in_a_summary_are_named(
 
 
 def test_no_directory(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="is not a directory"):
+    with pytest.raises(StorageError, match=says("nowhere", "directory")):
         write_report(tmp_path / "nowhere")
 
 
@@ -344,9 +350,9 @@ def test_writing_is_all_or_nothing(tmp_path: Path) -> None:
         "summary.json",
     ]
     (tmp_path / "taken").mkdir()
-    with pytest.raises(StorageError, match="can't be written"):
+    with pytest.raises(StorageError, match=says("taken", os.strerror(errno.EISDIR))):
         write_report(place, tmp_path / "taken")
-    with pytest.raises(StorageError, match="can't be written"):
+    with pytest.raises(StorageError, match=says("a-file.html", os.strerror(errno.ENOTDIR))):
         write_report(place, out / "below" / "a-file.html")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["run", "taken"]
 
@@ -490,3 +496,31 @@ def test_seconds_in_words(amount: float, said: str) -> None:
 def test_numbers_in_words() -> None:
     assert format_number(0.97123) == "0.9712"
     assert format_number(math.inf) == "not a number"
+
+
+def test_who_held_the_others_up_is_shown(tmp_path: Path) -> None:
+    parties = ("bank", "telco")
+    attendance = {
+        "late": {"bank": 0, "telco": 4},
+        "left_out": {"bank": 0, "telco": 57},
+        "starving": [],
+        "held_up_seconds": {"bank": 0.0, "telco": 12.5},
+    }
+    times = {"training": 10.0, "evaluation": 3.0, "checkpoints": 1.5, "outages": 0.5}
+    place = run_directory(tmp_path / "run", parties=parties, attendance=attendance, times=times)
+    with (place / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "skipped", "what": "evaluation", "exchange": 9, "waits_for": []}\n')
+    page = write_report(place).read_text("utf-8")
+    assert "Held up by" in page
+    assert "12.5 s" in page
+    assert ">57<" in page
+    assert "Where the time went" in page
+    assert "outages" in page
+    assert read_run(place).num_unknown == 0
+
+
+def test_where_nobody_waited_no_table_says_so(tmp_path: Path) -> None:
+    place = run_directory(tmp_path / "run")
+    page = write_report(place).read_text("utf-8")
+    assert "Held up by" not in page
+    assert "Where the time went" not in page

@@ -12,6 +12,7 @@ import pytest
 from colonnade.core.errors import StorageError
 from colonnade.report import write_report
 from colonnade.report.heat_map import Column, heat_map
+from messages import says
 from report_pages import Page, run_directory
 
 SETS = [
@@ -119,16 +120,16 @@ def test_who_left_is_said(tmp_path: Path) -> None:
     (run / "left.json").write_text(json.dumps({"left": ["telco"]}), "utf-8")
     assert "telco left this federation after training" in write_report(run).read_text("utf-8")
     (run / "left.json").write_text("[]", "utf-8")
-    with pytest.raises(StorageError, match=r"left\.json: expected a JSON object"):
+    with pytest.raises(StorageError, match=says("left.json", "object")):
         write_report(run)
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ({"by_set": 3}, "'by_set' should be a list"),
-        ({"by_set": [{"parties": ["a"]}]}, "place 0: 'size' should be"),
-        ({"associations": [{"party": 1}]}, "'party' should be text"),
+        ({"by_set": 3}, says("summary.json", "'by_set'", "list", 3)),
+        ({"by_set": [{"parties": ["a"]}]}, says("'by_set'", "place 0", "'size'")),
+        ({"associations": [{"party": 1}]}, says("'associations'", "place 0", "'party'", "text", 1)),
     ],
 )
 def test_damage_is_refused(tmp_path: Path, damage: dict[str, Any], message: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from colonnade.core.errors import ConfigError
 from colonnade.reproduce import Experiment, Job, check_page, fill_page, run_experiment
 from colonnade.reproduce.tables import markdown_table, plot
+from messages import says
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -99,7 +100,7 @@ def test_more_seeds_are_added_to_a_finished_experiment(tmp_path: Path) -> None:
 
 def test_page_without_a_place_is_found_first(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    with pytest.raises(ConfigError, match="no such page"):
+    with pytest.raises(ConfigError, match=says("page.md", "no such")):
         check_page(page, "small")
     page.write_text("nothing here")
     with pytest.raises(ConfigError, match="results: small"):

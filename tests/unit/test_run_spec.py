@@ -18,6 +18,7 @@ from colonnade.methods import METHODS
 from colonnade.methods.alone import Alone
 from colonnade.models import ENCODERS, FUSIONS, LinearFusionSpec, LSTMSpec, MLPSpec
 from colonnade.run.spec import RunSpec, parse_spec, plain_spec, read_spec
+from messages import says
 
 RICH = """
 seed = 7
@@ -201,7 +202,7 @@ def refusal_of(toml: str) -> str:
         ("defaults.encodr = 'mlp'", "defaults.encodr", "encoder"),
         ("fabric = {name = 'simulated', default.latncy = 5}", "fabric.default.latncy", "latency"),
         ("fabric = {name = 'simulated', party.b.steps = 5}", "fabric.party.b.steps", "step"),
-        ("fabric = {name = 'in_process', latency = 5}", "fabric.latency", "no keys"),
+        ("fabric = {name = 'in_process', latency = 5}", "fabric.latency", "step"),
         ("stop.epoch = 3", "stop.epoch", "epochs"),
         ("patience.timout = 3", "patience.timout", "timeout"),
         ("record.logevery = 3", "record.logevery", "log_every"),
@@ -302,20 +303,20 @@ def test_bad_toml_names_file_and_line(tmp_path: Path) -> None:
 
 def test_a_mistake_in_a_file_names_file_and_key(tmp_path: Path) -> None:
     path = written(tmp_path, "[stop]\nepoch = 3\n")
-    with pytest.raises(ConfigError, match=r"stop\.epoch: unknown key; did you mean 'epochs'"):
+    with pytest.raises(ConfigError, match=says("run.toml", "stop.epoch", "'epochs'")):
         read_spec(path)
 
 
 @pytest.mark.parametrize("name", ["absent.toml", "."])
 def test_no_such_file(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="no such file; give the path"):
+    with pytest.raises(ConfigError, match=says(str(tmp_path / name), "no such file")):
         read_spec(tmp_path / name)
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_bytes(b"seed = 1 # \xff\xfe")
-    with pytest.raises(ConfigError, match="not readable"):
+    with pytest.raises(ConfigError, match=says("run.toml", "utf-8")):
         read_spec(path)
 
 

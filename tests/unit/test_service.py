@@ -25,11 +25,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from colonnade.core.errors import ConfigError, DataError, IdentityRefused, RunError
 from colonnade.fabrics.grpc.execution import AgentStatus
 from colonnade.fabrics.grpc.identity import Identity
-from colonnade.federate.home import PartySettings, make_home, write_party
 from colonnade.federate.identities import save_identity
 from colonnade.federate.logs import JsonLines, log_to
-from colonnade.federate.service import Service, serve_agent
+from colonnade.federate.party_home import PartySettings, make_home, write_party
+from colonnade.federate.party_service import Service, serve_agent
 from membership import SetClock, make_federation, make_member
+from messages import says
 
 SECRET = "person-424242"
 
@@ -143,7 +144,10 @@ def test_other_requests_end_themselves_only(service: Service, base: str) -> None
 
 def test_a_port_that_is_taken_is_named(service: Service, base: str) -> None:
     address = base.removeprefix("http://")
-    with pytest.raises(RunError, match=f"can't listen at {address}"), service.listening(address):
+    with (
+        pytest.raises(RunError, match=says("health", address, "party.toml")),
+        service.listening(address),
+    ):
         pass
 
 
@@ -245,7 +249,7 @@ def test_an_agent_serves_until_sigterm(home: Path, caplog: pytest.LogCaptureFixt
 
 def test_an_agent_that_is_refused_ends(home: Path) -> None:
     agent = FakeAgent(IdentityRefused("'telco' was revoked", reason="revoked"))
-    with pytest.raises(IdentityRefused, match="revoked"):
+    with pytest.raises(IdentityRefused, match=says("'telco'", "revoked")):
         serve_agent(agent, home)
 
 

@@ -1,7 +1,7 @@
-"""Arrays and a few words about them in one file, written wholly or not at all.
+"""Arrays and a few values about them in one file, written wholly or not at all.
 
-The file is NumPy's: a zip archive with a checksum for each array, so damage is found when it is
-read. It is written straight to the disk: an alignment of millions is never in memory twice.
+The file is NumPy's: a zip archive with a checksum for each array, so that reading finds damage.
+Arrays are written straight to the disk: an alignment of millions is never in memory twice.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from colonnade.files import writing_atomically
 
 __all__ = ["read_archive", "write_archive"]
 
-# Bytes that are copied at one time.
+# Bytes per write.
 _AT_ONCE = 2**20
 
 
 def write_archive(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """Write a file that its owner alone may read."""
+    """Write a file that only its owner may read."""
     packed = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
     with (
         writing_atomically(path, owner_only=True) as file,
@@ -46,7 +46,7 @@ def _write_array(entry: IO[bytes], array: np.ndarray[Any, Any]) -> None:
 
 
 def read_archive(path: Path, what: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What ``write_archive`` wrote; ``what`` names it where it is damaged."""
+    """Values and arrays of a file of ``write_archive``; ``what`` names the file in errors."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
             arrays = {name: held[name] for name in held.files}

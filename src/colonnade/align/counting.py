@@ -1,20 +1,18 @@
-"""How many alignments a party has taken part in: its own count, wherever their outcomes go.
+"""A party's count of the alignments that it took part in.
 
-The count is what limits guessing, so it must not begin anew when an alignment is kept in another
-directory, or made under another salt. It belongs to the party's table.
+The count limits guessing. It belongs to the party's table, so that it does not begin anew with
+another directory or another salt.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from pathlib import Path
 from typing import Protocol
 
 from colonnade.align.terms import AlignPolicy
 from colonnade.core.errors import StorageError
-from colonnade.files import write_atomically
+from colonnade.files import locked, write_atomically
 
 __all__ = ["Count", "FileCount", "MemoryCount"]
 
@@ -23,58 +21,46 @@ class Count(Protocol):
     """A party's count of alignments."""
 
     def admit(self, policy: AlignPolicy, today: int, party: str) -> None:
-        """Count one that begins today, or refuse it."""
+        """Count an alignment that begins today, or refuse it."""
 
 
-class MemoryCount:
-    """A count in memory: gone with the process."""
+class MemoryCount(Count):
+    """A count in memory, which ends with the process."""
 
     def __init__(self) -> None:
         self.days: list[int] = []
 
     def admit(self, policy: AlignPolicy, today: int, party: str) -> None:
-        """Count one that begins today, or refuse it."""
         self.days = policy.check_days(self.days, today, party)
 
 
-class FileCount:
-    """A count in a file of the party's own."""
+class FileCount(Count):
+    """A count in a file of the party's own; two alignments at the same time count as two."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def admit(self, policy: AlignPolicy, today: int, party: str) -> None:
-        """Count one that begins today, or refuse it; two at once count as two."""
         lock = self.path.with_name(f".{self.path.name}.lock")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise StorageError(
-                f"{lock}: can't be written: {error.strerror}; a party counts its alignments, so "
-                "name a directory for that in align.counts"
-            ) from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        remedy = "; a party counts its alignments, so name a directory for that in align.counts"
+        with locked(lock, remedy):
             days = policy.check_days(self._load(), today, party)
             content = json.dumps({"days": days}).encode()
             write_atomically(self.path, content, owner_only=True)
-        finally:
-            os.close(handle)
 
     def _load(self) -> list[int]:
-        """Days on which alignments began; a damaged file is not taken for an empty one."""
+        """Days on which alignments began; a damaged file is an error, not an empty count."""
         try:
             days = json.loads(self.path.read_bytes())["days"]
+            if not isinstance(days, list) or not all(type(day) is int for day in days):
+                raise ValueError
+            return days
         except FileNotFoundError:
             return []
         except OSError as error:
             raise StorageError(f"{self.path}: can't be read: {error.strerror}") from error
         except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"{self.path}: damaged count of alignments; {_REMEDY}") from error
-        if not isinstance(days, list) or not all(type(day) is int for day in days):
-            raise StorageError(f"{self.path}: damaged count of alignments; {_REMEDY}")
-        return days
-
-
-_REMEDY = "put back a copy of it, or remove it if nobody has aligned with this table"
+            raise StorageError(
+                f"{self.path}: damaged count of alignments; put back a copy of it, or remove it "
+                "if nobody has aligned with this table"
+            ) from error

@@ -39,7 +39,7 @@ __all__ = [
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
-# Places in lists and sample numbers, of which there are millions: half the memory of indices.
+# Places in lists and sample numbers: half the memory of indices, as there are millions.
 Numbers = np.ndarray[Any, np.dtype[np.int32]]
 T = TypeVar("T")
 
@@ -49,11 +49,11 @@ SECRET_BYTES = 32
 # Points per message.
 CHUNK = 8192
 
-# All lists of an alignment together: places and sample numbers must fit into 31 bits.
+# Of all lists together: places and sample numbers must fit into 31 bits.
 MOST_IDS = 2**31 - 1
 
-# Points per piece of work: long enough that handing it over costs nothing, short enough that no
-# core waits for another at the end of a chunk.
+# Points per piece of work: enough that handing it over costs little, few enough that no core waits
+# for another at the end of a chunk.
 _PIECE = 256
 
 
@@ -75,7 +75,7 @@ def num_cores() -> int:
 
 
 def derive(secret: bytes, purpose: str) -> bytes:
-    """64 bytes that only the secret's owner can tell from random ones, one stream per purpose."""
+    """64 pseudorandom bytes for a purpose, from a secret."""
     return hmac.digest(secret, purpose.encode(), "sha512")
 
 
@@ -86,7 +86,7 @@ def derive_scalar(secret: bytes, purpose: str) -> bytes:
 
 
 def derive_order(secret: bytes, purpose: str, length: int) -> Numbers:
-    """A permutation for a purpose; nobody without the secret can tell it from a random one."""
+    """A pseudorandom permutation for a purpose, from a secret."""
     if length == 0:
         return np.zeros(0, dtype=np.int32)
     seed = derive(secret, purpose)[:SECRET_BYTES]

@@ -1,7 +1,7 @@
-"""Ids as they are: each once under the agreed rules, with the row where it stands.
+"""A party's ids under the agreed rules, each once, with the row where it stands.
 
-Messages give counts and row numbers, never an id: ids are personal data and messages end up in
-logs.
+Error messages give counts and row numbers, never an id: ids are personal data, and messages end up
+in logs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Literal, overload
 import numpy as np
 import pandas as pd
 
-from colonnade.align.memory import give_back_memory
+from colonnade.align.freed_memory import give_back_memory
 from colonnade.align.rules import DEFAULT_KEY, KeyPart
 from colonnade.core.errors import ConfigError, DataError
 
@@ -30,12 +30,12 @@ Rows = np.ndarray[Any, np.dtype[np.int32]]
 Ends = np.ndarray[Any, np.dtype[np.uint32]] | np.ndarray[Any, np.dtype[np.int64]]
 Prints = np.ndarray[Any, np.dtype[np.uint8]]
 
-# No two texts have the same fingerprint of so many bytes.
+# So many bytes that no two texts have the same fingerprint.
 PRINT_BYTES = 16
 
-# Texts that are Python objects at one time.
+# Texts that exist as Python objects at the same time.
 _AT_ONCE = 65_536
-# Up to so many bytes, four say where a text ends.
+# Within so many bytes, an offset takes four bytes.
 _SHORT = 2**32
 
 
@@ -80,7 +80,7 @@ class Texts(Sequence[str]):
         return bytes(self._content[begin : self._ends[place]])
 
     def fingerprints(self, places: Sequence[int] | Rows, *, key: bytes = b"") -> Prints:
-        """16 bytes for each of some texts, under a key; made here, and not to leave."""
+        """16 bytes for each of some texts, under a key; they must not leave their party."""
         prints = np.empty((len(places), PRINT_BYTES), np.uint8)
         for begin in range(0, len(places), _AT_ONCE):
             some = b"".join(
@@ -94,7 +94,7 @@ class Texts(Sequence[str]):
         return prints
 
     def digest(self, key: bytes) -> str:
-        """A digest of all texts in their order, under a key; made here, and not to leave."""
+        """A digest of all texts in their order, under a key; it must not leave its party."""
         state = hmac.new(key, digestmod="sha256")
         for begin in range(0, len(self), _AT_ONCE):
             state.update(self._ends[begin : begin + _AT_ONCE].astype("<i8").tobytes())
@@ -112,7 +112,7 @@ class PreparedIds:
     num_duplicates: int
 
     def digest(self, key: bytes) -> str:
-        """A digest of which id stands in which row, under a key; not to leave its party."""
+        """A digest of all ids and their rows, under a key; it must not leave its party."""
         rows = hmac.digest(key, self.rows.astype("<i4").tobytes(), "sha256")
         return self.ids.digest(rows)
 
@@ -138,7 +138,7 @@ def prepare_pieces(
     where: str,
     duplicates: Duplicates = "refuse",
 ) -> PreparedIds:
-    """Prepare the ids of a table that comes piece by piece and is never there as a whole."""
+    """Prepare the ids of a table that comes piece by piece and is never in memory as a whole."""
     empty: list[list[int]] = [[] for _ in key]
     ids = Texts.pack(_normalised(pieces, key, empty, where))
     for number, (part, rows_without) in enumerate(zip(key, empty, strict=True), start=1):
@@ -170,7 +170,7 @@ def _normalised(
     empty: Sequence[list[int]],
     where: str,
 ) -> Iterator[str]:
-    """Every row's id under the rules; rows where a part has none go into ``empty``, by part."""
+    """Every row's id under the rules; adds rows without one to ``empty``, by part of the key."""
     begin = 0
     for columns in pieces:
         if len(columns) != len(key):
@@ -200,19 +200,19 @@ def _part_of(column: Column, part: KeyPart, empty: list[int], begin: int) -> Ite
 
 
 def _repeats(texts: Texts) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which texts stand further up already."""
+    """Which texts are repeats of an earlier one."""
     words = texts.fingerprints(range(len(texts))).view("<u8").reshape(-1, 2)
     repeated = np.zeros(len(texts), dtype=bool)
     ordered = np.sort(words[:, 0])
     if not (ordered[1:] == ordered[:-1]).any():
-        # Nearly always: no two agree in half of their bytes, so none are the same.
+        # Nearly always: no two fingerprints share their first half, so all differ.
         return repeated
     order = np.lexsort((words[:, 0], words[:, 1]))
     is_same = np.ones(max(len(order) - 1, 0), dtype=bool)
     for half in (0, 1):
         ordered = words[order, half]
         is_same &= ordered[1:] == ordered[:-1]
-    # The sort is stable: of equal ones, the first stays first.
+    # The sort is stable: of equal texts, the first stays first.
     repeated[order[1:][is_same]] = True
     return repeated
 

@@ -1,20 +1,22 @@
-"""Private matching of ids: who has which sample, without showing who you know.
+"""Private matching of ids (PSI): which participant has which sample, without showing ids.
 
 Every participant has a secret scalar of the group. A list of ids, hashed to the group, travels
 through all participants, and each multiplies it by its own scalar. In the end every id is
 H(id)·(a₁···a_K): equal ids are equal points, and nobody can make such a point alone.
 
-The label holder drives it. Its own list visits all the others; theirs visit one another in a ring
-and the label holder last. So nobody but the label holder sees two lists that can be compared, and
-the label holder does not see in which order a party holds its rows: a party shuffles its list
-before it leaves. In mode ``intersection`` the others shuffle the label holder's list as well, so
-that it can't follow its own ids; those of the samples that all have are traced back afterwards.
+The label holder drives the matching (``list_blinding``). A party shuffles its list before it sends
+it, so that the label holder does not learn the order of its rows. In mode ``intersection`` the
+others shuffle the label holder's list as well, so that it can't follow its own ids. The samples
+that all have are traced back afterwards.
 
-What is found to be wrong: a message that was cut, permuted, repeated or changed between the one
-that made it and the one that uses it (a seal over its content and its place); a participant that
-answered with another key or in another order (check points, known to all and hidden at random
-places of every list, must meet in the end); a list that holds a sample twice; alignments that
-don't agree in the end (a digest).
+Faults that are found:
+
+- a message that was cut, permuted, repeated or changed on its way: by a seal over its content and
+  its position;
+- a participant that answered with another key or in another order: by check points, known to all
+  and hidden at random positions of every list, which must be equal in the end;
+- a list that holds a sample twice;
+- alignments that differ in the end: by a digest.
 
 docs/alignment.md says who learns what.
 """
@@ -27,17 +29,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from colonnade.align.blinding import Progress, blind_everything
-from colonnade.align.everyone import Everyone, Round
+from colonnade.align.announcement import compare_digests, send_numbers, send_presence
+from colonnade.align.freed_memory import give_back_memory
 from colonnade.align.group import CHUNK, MOST_IDS, Bytes
-from colonnade.align.job import NUM_CHECKS
-from colonnade.align.lists import PointLists
-from colonnade.align.memory import give_back_memory
+from colonnade.align.list_blinding import Progress, blind_everything
 from colonnade.align.numbering import CHECK, number_samples
 from colonnade.align.participant import AlignParty
+from colonnade.align.participant_round import NUM_CHECKS
+from colonnade.align.participants import Participants, Round
+from colonnade.align.point_lists import PointLists
 from colonnade.align.record import HolderRecord
 from colonnade.align.sealing import TAG_BYTES, as_rows, sortable
-from colonnade.align.telling import agree, tell_numbers, tell_presence
 from colonnade.align.terms import AlignSpec
 from colonnade.core.errors import ConfigError, ProtocolError
 from colonnade.core.parties import Parties
@@ -47,10 +49,10 @@ __all__ = ["Overlap", "match"]
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """What the label holder learns: sizes, and how many samples each combination has.
+    """The label holder's outcome: sizes, and how many samples each combination of parties has.
 
-    ``combinations`` counts all samples, also those that were left out; the alignment has
-    ``num_samples``. ``record`` is for extending it later.
+    ``combinations`` counts all samples, also those left out of the alignment's ``num_samples``.
+    ``record`` is for extending the alignment later.
     """
 
     names: tuple[str, ...]
@@ -77,11 +79,11 @@ async def match(
 ) -> Overlap:
     """Match everybody's ids, driven by the label holder; every participant keeps its alignment.
 
-    ``own`` is the label holder's list of labelled ids, at its side; without it, ``label_holder``
-    names the party whose block and labels are the label holder's own. ``extend`` is the record
-    of an earlier alignment. With ``resume``, ``lists`` has what an interrupted one left.
+    ``own`` is the label holder's list of labelled ids, in this process; without it,
+    ``label_holder`` names the party that has the labels. ``extend`` is the record of an earlier
+    alignment. With ``resume``, ``lists`` has the lists of an interrupted one.
     """
-    with Everyone(parties, own) as everyone:
+    with Participants(parties, own) as everyone:
         names = everyone.names
         holder = own.name if own is not None else label_holder
         if holder is None or holder not in names:
@@ -100,8 +102,8 @@ async def match(
         needed = complete if spec.mode == "intersection" else labelled
         presence, combinations = number_samples(record, frozenset(needed))
         give_back_memory()
-        await tell_numbers(this, record, extend)
-        await tell_presence(this, presence)
+        await send_numbers(this, record, extend)
+        await send_presence(this, presence)
         bits = sum(1 << names.index(name) for name in complete)
         return Overlap(
             names=names,
@@ -111,13 +113,13 @@ async def match(
             combinations=combinations,
             num_samples=record.num_samples,
             num_complete=int(np.count_nonzero(presence & bits == bits)),
-            digest=await agree(this, record.num_samples),
+            digest=await compare_digests(this, record.num_samples),
             record=record,
         )
 
 
 async def _begin(
-    everyone: Everyone,
+    everyone: Participants,
     spec: AlignSpec,
     holder: str,
     earlier: HolderRecord | None,
@@ -125,7 +127,7 @@ async def _begin(
     *,
     resume: bool,
 ) -> Round:
-    """Have all enter one and the same round, on the same terms."""
+    """Have all participants enter one round, on the same terms."""
     number = 0 if earlier is None else earlier.round + 1
     run = secrets.token_hex(16) if earlier is None else earlier.run
     if resume:
@@ -155,7 +157,7 @@ async def _begin(
 
 
 async def _compared(this: Round, lists: PointLists, earlier: HolderRecord | None) -> HolderRecord:
-    """The record so far with this round's lists; check points, which must meet, are marked."""
+    """The earlier record with this round's lists added; check points are compared and marked."""
     tags = {name: _tags(lists, name, len(this.ring), this.sizes[name]) for name in this.names}
     lists.forget()
     checks = await _met(this, tags)
@@ -182,7 +184,7 @@ async def _compared(this: Round, lists: PointLists, earlier: HolderRecord | None
 
 
 async def _met(this: Round, tags: Mapping[str, Bytes]) -> Bytes:
-    """The check points' tags; everybody's must be the same."""
+    """The tags of the check points, which must be the same in all lists."""
     replies = await this.everyone.ask("locate")
     met: dict[str, list[bytes]] = {}
     for name, reply in replies.items():
@@ -208,7 +210,7 @@ async def _met(this: Round, tags: Mapping[str, Bytes]) -> Bytes:
 
 
 def _tags(lists: PointLists, name: str, hop: int, size: int) -> Bytes:
-    """The beginnings of a fully blinded list's points."""
+    """The first bytes of every point of a fully blinded list."""
     tags = np.empty((size, TAG_BYTES), np.uint8)
     for start in range(0, size, CHUNK):
         tags[start : start + CHUNK] = lists.read(name, hop, start, CHUNK)[:, :TAG_BYTES]

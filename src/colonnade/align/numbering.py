@@ -1,7 +1,7 @@
 """From fully blinded ids to sample numbers and the presence table.
 
-Done range by range of the blinded ids, which are as good as random: so what is needed at one time
-does not grow with the lists.
+Works on one range of the blinded ids after the other. Blinded ids are as good as random, so the
+memory in use does not grow with the lists.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from colonnade.core.errors import ProtocolError
 __all__ = ["CHECK", "number_samples"]
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
-Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 # The number of a check point, which is no sample.
 CHECK = -2
 
-# Ids that are compared at one time, more or less.
+# About so many ids are compared at the same time.
 _AT_ONCE = 2**17
 _MOST_RANGES = 256
 
@@ -32,9 +31,9 @@ _MOST_RANGES = 256
 def number_samples(
     record: HolderRecord, needed: frozenset[str]
 ) -> tuple[Numbers, dict[tuple[str, ...], int]]:
-    """Give every sample its number, and find who has it; earlier numbers stay.
+    """Number every sample, and find the participants that have it; earlier numbers stay.
 
-    New numbers follow the fully blinded ids, an order that means nothing to anybody.
+    New numbers follow the order of the blinded ids, which tells nobody anything.
     """
     names = record.names
     least = sum(1 << names.index(name) for name in needed)
@@ -51,7 +50,7 @@ def number_samples(
         starts = np.flatnonzero(is_first)
         who = np.bitwise_or.reduceat(bits, starts)
         num_twice += int((np.add.reduceat(bits, starts, dtype=np.int64) != who).sum())
-        numbers = np.maximum.reduceat(_old_numbers(record, places)[order], starts)
+        numbers = np.maximum.reduceat(_gathered(names, record.numbers, places)[order], starts)
         known = numbers >= 0
         earlier[numbers[known]] = who[known]
         fresh = np.flatnonzero(~known & (who & least == least))
@@ -77,7 +76,7 @@ def number_samples(
 
 
 def _ranges(record: HolderRecord) -> Iterator[list[Indices]]:
-    """Everybody's places whose tags are in one range; range after range, in the tags' order."""
+    """Everybody's positions with tags in one range; range after range, in the tags' order."""
     total = sum(len(item) for item in record.tags.values())
     num_ranges = 1
     while num_ranges < _MOST_RANGES and total > num_ranges * _AT_ONCE:
@@ -98,31 +97,25 @@ def _ranges(record: HolderRecord) -> Iterator[list[Indices]]:
 
 def _grouped(record: HolderRecord, places: Sequence[Indices]) -> tuple[Indices, Flags]:
     """An order that puts equal tags side by side, and where each group of equals begins."""
-    words = [_words(record, places, number) for number in (0, 1)]
+    halves = [
+        {name: record.tags[name].view("<u8")[:, at] for name in record.names} for at in (0, 1)
+    ]
+    words = [_gathered(record.names, half, places) for half in halves]
     order = np.argsort(words[0], kind="stable")
     is_first = np.ones(len(order), dtype=bool)
     first, second = (word[order] for word in words)
     is_first[1:] = first[1:] != first[:-1]
     if (second[1:] != second[:-1])[~is_first[1:]].any():
-        # Two that are equal in half of their bytes only: hardly ever, so sort again by all.
+        # Two tags share their first half only: hardly ever, so sort again by both halves.
         order = np.lexsort((words[1], words[0]))
         is_first[1:] = np.logical_or.reduce([word[order[1:]] != word[order[:-1]] for word in words])
     return order, is_first
 
 
-def _words(record: HolderRecord, places: Sequence[Indices], number: int) -> Words:
-    """One half of everybody's tags."""
+def _gathered(names: Sequence[str], values: Mapping[str, Any], places: Sequence[Indices]) -> Any:
+    """Everybody's values at its positions, end to end."""
     return np.concatenate(
-        [
-            record.tags[name].view("<u8")[chosen, number]
-            for name, chosen in zip(record.names, places, strict=True)
-        ]
-    )
-
-
-def _old_numbers(record: HolderRecord, places: Sequence[Indices]) -> Numbers:
-    return np.concatenate(
-        [record.numbers[name][chosen] for name, chosen in zip(record.names, places, strict=True)]
+        [values[name][chosen] for name, chosen in zip(names, places, strict=True)]
     )
 
 

@@ -1,4 +1,4 @@
-"""A participant's half of private matching; ``matching`` has the label holder's."""
+"""A participant's half of private matching: its verbs. ``matching`` has the label holder's half."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from colonnade.align.alignment_file import PartyAlignment
 from colonnade.align.counting import Count, MemoryCount
-from colonnade.align.files import PartyAlignment
+from colonnade.align.freed_memory import give_back_memory
 from colonnade.align.group import (
     CHUNK,
     MOST_IDS,
@@ -23,11 +24,16 @@ from colonnade.align.group import (
     require_group,
 )
 from colonnade.align.ids import PreparedIds
-from colonnade.align.job import NUM_CHECKS, Job, taken
-from colonnade.align.memory import give_back_memory
-from colonnade.align.places import MemoryPlace, Place
-from colonnade.align.rounds import begin_round, find_entries, resume_round
-from colonnade.align.sealing import as_array, as_tensor, make_seal, place_in_rounds
+from colonnade.align.participant_files import MemoryStore, Store
+from colonnade.align.participant_round import (
+    NUM_CHECKS,
+    ParticipantRound,
+    begin_round,
+    find_entries,
+    resume_round,
+    values_at,
+)
+from colonnade.align.sealing import as_array, as_tensor, make_seal, position_in_rounds
 from colonnade.align.terms import AlignPolicy, AlignSpec
 from colonnade.core.errors import ConfigError, DataError, ProtocolError
 from colonnade.core.messages import Call, Reply
@@ -51,13 +57,13 @@ class AlignParty(Respondent):
         ids: PreparedIds,
         spec: AlignSpec,
         policy: AlignPolicy | None = None,
-        place: Place | None = None,
+        store: Store | None = None,
         count: Count | None = None,
         today: Callable[[], int] | None = None,
     ) -> None:
         super().__init__(name=name)
         require_group()
-        self.place: Place = place or MemoryPlace()
+        self.store: Store = store or MemoryStore()
         self.alignment: PartyAlignment | None = None
         self._count: Count = count or MemoryCount()
         self._ids = ids
@@ -65,22 +71,22 @@ class AlignParty(Respondent):
         self._policy = policy or spec.policy
         self._today = today or (lambda: int(time.time()) // _SECONDS_PER_DAY)
         self._salt = spec.salt.encode()
-        self._job: Job | None = None
+        self._job: ParticipantRound | None = None
 
     def execute(self, call: Call) -> Reply:
-        """Run one call, and let go of what it needed."""
+        """Execute one call, and return the memory that it needed."""
         reply = super().execute(call)
         give_back_memory()
         return reply
 
     @verb
     def terms(self, run: str, round_number: int) -> Tensor:
-        """A tag of what this participant has agreed to, for the others to compare."""
+        """A tag of the terms that this participant has, for the others to compare."""
         return as_tensor(self._terms(run, round_number))
 
     @verb
     def enter(self, run: str, round_number: int, tag: Tensor, resume: bool) -> int:
-        """Begin an alignment, an extension, or one that was interrupted; gives the list's length.
+        """Begin, extend or resume an alignment; returns the length of the own list.
 
         Nothing of an id leaves before the terms are the same and the policy allows it.
         """
@@ -92,11 +98,11 @@ class AlignParty(Respondent):
                 "mode, labelled_only and key in both configurations"
             )
         self._policy.check_sizes({self.name: len(self._ids)}, self.name)
-        # One that is resumed counts too: its lists could be other ones than before.
+        # A resumed alignment counts too: the others' lists may differ from the earlier ones.
         self._count.admit(self._policy, self._today(), self.name)
         prepare = resume_round if resume else begin_round
-        state = prepare(self.place.load_state(), run, round_number, self.name)
-        sent = self.place.load_prints(state)
+        state = prepare(self.store.load_state(), run, round_number, self.name)
+        sent = self.store.load_prints(state)
         rows_of, new = find_entries(self._ids, sent, state.secret, self.name)
         if resume and len(new):
             raise DataError(
@@ -106,19 +112,19 @@ class AlignParty(Respondent):
         if not resume:
             prints = self._ids.ids.fingerprints(new, key=state.secret)
             prints = np.concatenate([sent, prints]) if len(sent) else prints
-            self.place.save_prints(state, prints)
+            self.store.save_prints(state, prints)
             state.numbers = np.concatenate([state.numbers, np.full(len(new), -1, np.int32)])
             state.ends.append(len(prints))
             state.passed.append(0)
-            self.place.save_state(state)
+            self.store.save_state(state)
             del prints
         del sent
-        self._job = Job(state, rows_of)
+        self._job = ParticipantRound(state, rows_of)
         return self._job.length
 
     @verb
     def admit(self, sizes: Mapping[str, float], label_holder: str) -> None:
-        """Hear how long everybody's list is, and refuse one that is too long."""
+        """Take the lengths of all lists, and refuse one that is too long."""
         job = self._current()
         lengths = {name: int(size) for name, size in sizes.items()}
         if job.lengths or not {self.name, label_holder} <= lengths.keys():
@@ -134,7 +140,7 @@ class AlignParty(Respondent):
         )
         job.lengths, job.label_holder = lengths, label_holder
         job.state.passed[-1] = lengths[label_holder]
-        self.place.save_state(job.state)
+        self.store.save_state(job.state)
 
     @verb
     def offer(self, start: int, count: int) -> Mapping[str, Tensor]:
@@ -166,7 +172,7 @@ class AlignParty(Respondent):
 
     @verb
     def absorb(self, owner: str, hop: int, start: int, points: Tensor, seal: Tensor) -> None:
-        """Multiply some of the label holder's list, to be given back in another order."""
+        """Multiply some of the label holder's list, for ``release`` in another order."""
         job = self._current()
         if owner != job.label_holder:
             raise ProtocolError(f"party '{self.name}' shuffles the label holder's list only")
@@ -185,7 +191,7 @@ class AlignParty(Respondent):
 
     @verb
     def locate(self) -> Mapping[str, Tensor]:
-        """Where the check points are in the own list; asked for when all lists are blinded."""
+        """The positions of the check points in the own list; for when all lists are blinded."""
         job = self._current()
         job.forget_list()
         at = np.flatnonzero(job.order >= job.num_ids)
@@ -198,7 +204,7 @@ class AlignParty(Respondent):
         """Undo the own shuffle of the label holder's list, for samples that all have."""
         job = self._current()
         wanted = as_array(positions)
-        where = place_in_rounds(round_number, start)
+        where = position_in_rounds(round_number, start)
         self._check(seal, job.label_holder, -2 - hop, where, wanted)
         job.num_traced += len(wanted)
         if job.num_traced > job.state.ends[-1]:
@@ -208,12 +214,12 @@ class AlignParty(Respondent):
             )
         if not 0 <= round_number < len(job.state.passed):
             raise ProtocolError(f"party '{self.name}': there is no round {round_number}")
-        back = taken(job.shuffle(round_number), wanted).astype(np.int64)
+        back = values_at(job.shuffle(round_number), wanted).astype(np.int64)
         return self._sealed(job.label_holder, -1 - hop, where, back)
 
     @verb
     def assign(self, positions: Tensor, numbers: Tensor, seal: Tensor) -> None:
-        """Sample numbers of own ids, by where they were in the lists that this party sent."""
+        """Take sample numbers of own ids, by their positions in the lists that this party sent."""
         job = self._current()
         where, found = as_array(positions), as_array(numbers)
         self._check(seal, self.name, -30, 0, where, found)
@@ -221,7 +227,7 @@ class AlignParty(Respondent):
 
     @verb
     def describe(self, start: int, presence: Tensor, seal: Tensor) -> None:
-        """Some of the presence table: one bit per participant."""
+        """Take a piece of the presence table: one bit per participant."""
         job = self._current()
         bits = as_array(presence)
         self._check(seal, self.name, -31, start, bits)
@@ -231,7 +237,7 @@ class AlignParty(Respondent):
 
     @verb
     def conclude(self, num_samples: int) -> Tensor:
-        """The digest of what all should have in common."""
+        """Check the presence table against the own numbers; returns the digest all must share."""
         job = self._current()
         bits = np.concatenate([np.zeros(0, np.int32), *job.bits])
         job.bits = []
@@ -241,7 +247,7 @@ class AlignParty(Respondent):
         is_mine = np.zeros(len(bits) + 1, dtype=bool)
         is_mine[np.clip(numbers, -1, len(bits))] = True
         is_mine[-1] = bool((numbers >= len(bits)).any())
-        # As many numbers as samples, and the same ones.
+        # The own numbers must be exactly the samples that the table says are here.
         is_told = np.append(bits & own != 0, False)
         if (
             len(bits) != num_samples
@@ -286,11 +292,11 @@ class AlignParty(Respondent):
             digest=state.digest,
             table=self._ids.digest(state.run.encode()),
         )
-        self.place.save_alignment(self.alignment)
-        self.place.save_state(state)
+        self.store.save_alignment(self.alignment)
+        self.store.save_state(state)
         self._job = None
 
-    def _current(self) -> Job:
+    def _current(self) -> ParticipantRound:
         if self._job is None:
             raise ProtocolError(f"party '{self.name}': no alignment has begun here")
         return self._job
@@ -300,7 +306,7 @@ class AlignParty(Respondent):
         return np.frombuffer(hmac.digest(self._salt, content.encode(), "sha256"), dtype=np.uint8)
 
     def _multiplied(self, owner: str, hop: int, start: int, points: Tensor, seal: Tensor) -> Bytes:
-        """Check what came, and multiply it; a place in a list is answered for one content only."""
+        """Check some points and multiply them; a position is answered for one content only."""
         job = self._current()
         array = as_array(points)
         if array.dtype != np.uint8 or array.ndim != 2 or array.shape[1] != POINT_BYTES:
@@ -332,10 +338,9 @@ class AlignParty(Respondent):
                 "what was sent: cut, permuted or changed on its way; run the alignment again"
             )
 
-    def _digest(self, job: Job, bits: Any) -> bytes:
-        content = json.dumps(
-            [job.state.run, job.state.round, sorted(job.lengths), job.label_holder]
-        )
+    def _digest(self, job: ParticipantRound, bits: Any) -> bytes:
+        state = job.state
+        content = json.dumps([state.run, state.round, sorted(job.lengths), job.label_holder])
         text = f"alignment\0{self._spec.agreed}\0{content}\0".encode()
         digest = hmac.new(self._salt, text, "sha256")
         digest.update(bits.astype("<i4"))

@@ -1,4 +1,8 @@
-"""The plain join of sample ids: for parties in one process, where ids may be compared openly."""
+"""The plain join of sample ids: for parties in one process, where ids may be compared openly.
+
+Private matching is in ``align.matching``. Duplicate ids are refused where blocks and labels are
+made, before they come here.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from colonnade.core.errors import DataError
 
-__all__ = ["Alignment", "align_plainly"]
+__all__ = ["Alignment", "align_plainly", "rows_of_ids"]
 
 Ids = np.ndarray[Any, Any]
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -31,29 +36,46 @@ class Alignment:
 
 
 def align_plainly(blocks: Mapping[str, Ids], label_ids: Ids) -> Alignment:
-    """Number the samples that have a label and are at one party or more."""
-    labels = pd.Index(label_ids)
+    """Number the samples that have a label and are at one party or more.
+
+    Ids are text; neither a party nor the labels have one twice. Raises DataError if no labelled
+    sample is at any party.
+    """
+    labels = _text(label_ids)
+    found = {name: rows_of_ids(ids, labels) for name, ids in blocks.items()}
     known = np.zeros(len(labels), dtype=bool)
-    for ids in blocks.values():
-        known |= labels.isin(pd.Index(ids))
+    for rows in found.values():
+        known |= rows >= 0
     if not known.any():
-        raise DataError(_no_overlap(blocks, label_ids))
-    samples = labels[known].sort_values()
-    rows = {name: pd.Index(ids).get_indexer(samples) for name, ids in blocks.items()}
+        raise DataError(_no_overlap(blocks, found, len(labels)))
+    # Arrow sorts by UTF-8 bytes: that is the order of code points, as in Python.
+    order = pc.array_sort_indices(labels).to_numpy().astype(np.int64)
+    label_rows = order[known[order]]
     return Alignment(
-        num_samples=len(samples),
-        rows={name: item.astype(np.int64) for name, item in rows.items()},
-        label_rows=pd.Index(label_ids).get_indexer(samples).astype(np.int64),
+        num_samples=len(label_rows),
+        rows={name: rows[label_rows] for name, rows in found.items()},
+        label_rows=label_rows,
     )
 
 
-def _no_overlap(blocks: Mapping[str, Ids], label_ids: Ids) -> str:
-    labels = pd.Index(label_ids)
+def rows_of_ids(ids: Ids, wanted: Ids | pa.Array) -> Rows:
+    """The row of every wanted id among ``ids``, which are text, none twice; -1 where it is not."""
+    rows = pc.fill_null(pc.index_in(_text(wanted), value_set=_text(ids)), -1)
+    found: Rows = rows.to_numpy().astype(np.int64)
+    return found
+
+
+def _text(ids: Ids | pa.Array) -> pa.Array:
+    # "Large" because plain Arrow strings end at two gigabytes.
+    return ids if isinstance(ids, pa.Array) else pa.array(ids, pa.large_string())
+
+
+def _no_overlap(blocks: Mapping[str, Ids], found: Mapping[str, Rows], num_labels: int) -> str:
     counts = ", ".join(
-        f"'{name}' shares {len(labels.intersection(pd.Index(ids)))} of its {len(ids)}"
+        f"'{name}' shares {int((found[name] >= 0).sum())} of its {len(ids)}"
         for name, ids in blocks.items()
     )
     return (
-        f"no labelled sample is at any party: of the {len(labels)} labelled ids, party {counts}; "
+        f"no labelled sample is at any party: of the {num_labels} labelled ids, party {counts}; "
         "check that every id column holds the same kind of id, written the same way"
     )

@@ -1,4 +1,4 @@
-"""What the label holder keeps, so that a later alignment can extend this one."""
+"""The label holder's record of an alignment: the type, and its file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["HolderRecord", "load_record", "save_record"]
 
 @dataclass(kw_only=True)
 class HolderRecord:
-    """What the label holder keeps so that a later alignment can extend this one.
+    """The state that a later alignment needs to extend this one.
 
     Per participant, over all rounds: a tag of every fully blinded id in the order in which the
-    lists came back, its sample number (-1 for none), and where each round ended.
+    lists came back, its sample number (-1 for none), and the end of each round.
     """
 
     run: str
@@ -32,14 +32,11 @@ class HolderRecord:
 
 def save_record(record: HolderRecord, path: Path) -> None:
     """Write the label holder's record."""
-    meta = {
-        key: getattr(record, key)
-        for key in ("run", "round", "names", "label_holder", "num_samples", "ends")
-    }
-    arrays: dict[str, Any] = {
-        f"tags {place}": record.tags[name] for place, name in enumerate(record.names)
-    }
-    arrays |= {f"numbers {place}": record.numbers[name] for place, name in enumerate(record.names)}
+    kept = ("run", "round", "names", "label_holder", "num_samples", "ends")
+    meta = {key: getattr(record, key) for key in kept}
+    names = list(enumerate(record.names))
+    arrays: dict[str, Any] = {f"tags {place}": record.tags[name] for place, name in names}
+    arrays |= {f"numbers {place}": record.numbers[name] for place, name in names}
     write_archive(path, meta, arrays)
 
 

@@ -1,4 +1,4 @@
-"""Rules that make two parties write the same person the same way.
+"""Rules that normalise ids, so that two parties write the same person the same way.
 
 A key has one part or several (name and birth date). Each part has a list of rules, applied in the
 order in which they stand:
@@ -52,7 +52,7 @@ class KeyPart:
             raise ConfigError(f"rules: {twice} stand more than once")
 
     def apply(self, text: str) -> str:
-        """The text under the rules; empty where it is none of what a rule asks for."""
+        """The text under the rules; empty if it does not fit a rule."""
         for rule in self.rules:
             text = _RULES[rule](text, self.country)
         return text
@@ -70,7 +70,7 @@ def _nfkc(text: str, _: str | None) -> str:
 
 
 def _case(text: str, _: str | None) -> str:
-    # Folding can undo composition, as Unicode's own caseless matching takes care of.
+    # Folding can undo composition, so compose again, as Unicode's caseless matching does.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
 
 

@@ -1,4 +1,4 @@
-"""Messages of an alignment: arrays in tensors, each with a seal over its content and its place."""
+"""Messages of an alignment: arrays in tensors, each with a seal over content and position."""
 
 from __future__ import annotations
 
@@ -18,34 +18,28 @@ __all__ = [
     "as_rows",
     "as_tensor",
     "make_seal",
-    "place_in_rounds",
+    "position_in_rounds",
     "sortable",
 ]
 
-# So much of a fully blinded id is enough to compare it: no two differ only after 127 bits.
+# Enough of a fully blinded id to compare it: no two agree in so many bytes.
 TAG_BYTES = 16
 
 
 def make_seal(
     run: str, round_number: int, owner: str, hop: int, start: int, *content: Any
 ) -> bytes:
-    """A digest of a message and of its place, so that no other can stand for it."""
-    head = [
-        run,
-        round_number,
-        owner,
-        hop,
-        start,
-        [[item.dtype.str, item.shape] for item in content],
-    ]
+    """A digest of a message and of its position, so that no other can replace it."""
+    shapes = [[item.dtype.str, item.shape] for item in content]
+    head = [run, round_number, owner, hop, start, shapes]
     digest = hashlib.sha256(json.dumps(head).encode())
     for item in content:
         digest.update(np.ascontiguousarray(item).tobytes())
     return digest.digest()
 
 
-def place_in_rounds(round_number: int, start: int) -> int:
-    """A place in one of many rounds' lists as one number."""
+def position_in_rounds(round_number: int, start: int) -> int:
+    """A round and a position in its list as one number."""
     return (round_number << 32) + start
 
 

@@ -1,4 +1,4 @@
-"""What participants agree on before an alignment, and what each of them allows."""
+"""Terms that participants agree on before an alignment, and the policy of each."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Mode = Literal["intersection", "union"]
 
 @dataclass(frozen=True, kw_only=True)
 class AlignPolicy:
-    """What a party allows, whoever asks: the limits of guessing.
+    """A party's limits of guessing.
 
-    Every id in another participant's list may be a guess; so the number of guesses is limited to
-    ``max_ids`` per participant and alignment, ``max_alignments`` times in ``per_days`` days.
+    Every id in another participant's list may be a guess. So a party admits lists of ``max_ids``
+    per participant, and ``max_alignments`` alignments in ``per_days`` days.
     """
 
     max_ids: int = 10_000_000
@@ -37,7 +37,7 @@ class AlignPolicy:
                 raise ConfigError(f"{name}: must be at least 1, got {getattr(self, name)}")
 
     def check_days(self, days: list[int], today: int, party: str) -> list[int]:
-        """The days that still count, with today; refuse when there are too many."""
+        """The days that still count, and today; too many are refused."""
         recent = [day for day in days if day > today - self.per_days]
         if len(recent) >= self.max_alignments:
             raise ProtocolError(
@@ -58,12 +58,12 @@ class AlignPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class AlignSpec:
-    """How to align: what all participants agree on, and what each has of its own.
+    """How to align: terms that all participants agree on, and settings of each one's own.
 
     ``salt`` belongs to one federation, so that the same ids in two federations can't be linked.
-    With ``labelled_only``, samples without a label are left out. ``columns`` are a participant's
-    id columns where a key has several parts; they, ``duplicates`` and ``policy`` are its own. So is
-    the directory ``counts``, where a party counts its alignments if not beside its table.
+    With ``labelled_only``, samples without a label are left out. Each participant's own are
+    ``columns`` (id columns, where a key has several parts), ``duplicates``, ``policy`` and
+    ``counts``, the directory of its count of alignments if that is not beside its table.
     """
 
     salt: str
@@ -87,6 +87,6 @@ class AlignSpec:
 
     @property
     def agreed(self) -> str:
-        """What everybody must have the same, salt apart, as text."""
+        """The terms that must be the same everywhere, without the salt, as text."""
         content = {"mode": self.mode, "labelled_only": self.labelled_only, "key": dump(self.key)}
         return json.dumps(content, sort_keys=True)

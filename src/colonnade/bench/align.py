@@ -1,10 +1,8 @@
-"""Private alignment against a C++ library for two parties, and its growth with parties and ids.
+"""Private alignment against openmined-psi for two parties, and its growth with parties and ids.
 
-Both sides see the same lists in the same run. What openmined-psi does has four parts, each with
-as many point multiplications as there are ids, like ours for two participants.
-
-Ratios are of time on the clock. Beside them stand ratios of CPU time: ours uses all cores and
-openmined-psi one, and on a machine with other work they say more.
+Both sides align the same lists in the same run. For two participants both make four passes of
+point multiplications over the ids. Rows give ratios of time on the clock and of CPU time: ours
+uses all cores and openmined-psi one, and CPU time depends less on the machine's other work.
 """
 
 from __future__ import annotations
@@ -24,13 +22,13 @@ from colonnade.align.terms import AlignSpec
 from colonnade.bench.processes import Spent, align_in_processes
 from colonnade.core.errors import ConfigError
 from colonnade.core.parties import Parties
-from colonnade.fabrics.local import InProcess
+from colonnade.fabrics.in_process import InProcess
 
 __all__ = ["bench_align"]
 
 _SPEC = AlignSpec(salt="only for measuring", mode="union", labelled_only=False)
 _MEGABYTE = 1_000_000
-# What a participant may use for a million ids.
+# The goal for one participant's memory with a million ids.
 _MEMORY_LIMIT = 500 * _MEGABYTE
 
 
@@ -39,7 +37,7 @@ def bench_align(fast: bool) -> list[dict[str, Any]]:
     num_ids = 5_000 if fast else 100_000
     runs = 2 if fast else 1
     more = 2 if fast else 10
-    # In turns: a busy machine slows both sides down.
+    # The sides take turns, so that a busy machine slows both down.
     pairs = [(_theirs(num_ids), _ours(2, num_ids)) for _ in range(runs)]
     theirs, two = (min(times, key=lambda time: time.cpu) for times in zip(*pairs, strict=True))
     four = _ours(4, num_ids)
@@ -84,7 +82,7 @@ def bench_align(fast: bool) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _Time:
-    """On the clock, on all cores together, and how busy the machine was."""
+    """Seconds on the clock and of all cores together, and the machine's load."""
 
     seconds: float
     cpu: float
@@ -92,7 +90,7 @@ class _Time:
 
 
 def _compared(ours: _Time, against: _Time, times: float = 1) -> dict[str, float]:
-    """Ratios, ours for ``times`` as much work."""
+    """The columns of a row, where ours did ``times`` as much work."""
     return {
         "ratio": ours.seconds / times / against.seconds,
         "cpu_ratio": ours.cpu / times / against.cpu,
@@ -113,7 +111,7 @@ def _timed(work: Callable[[], None]) -> _Time:
 
 
 def _lists(num_participants: int, num_ids: int) -> list[PreparedIds]:
-    """Each shares half of its ids with the next."""
+    """A list of ids per participant; each shares half of its ids with the next."""
     return [
         prepare_ids(
             [[f"customer-{number}" for number in range(begin, begin + num_ids)]], where="bench"

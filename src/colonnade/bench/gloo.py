@@ -1,7 +1,7 @@
-"""SplitNN with torch.distributed and nothing else: what the network bench compares with.
+"""SplitNN with torch.distributed alone, which the network bench compares with.
 
-The same arithmetic as ours and as few messages: every party sends its embedding and gets its
-gradient. No TLS, no names, no checks, no recovery.
+Every party sends its embedding and gets its gradient, with the same arithmetic as ours. There is
+no TLS, no check of names or shapes, and no recovery.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _join(rank: int, num_parties: int, meeting: Path) -> None:
 
 
 def serve_gloo(shape: Shape, rank: int, meeting: str) -> None:
-    """A party's process: as many steps as the label holder says, until it says none."""
+    """Run a party's process: take the steps that the label holder orders, until it orders none."""
     torch.set_num_threads(1)
     party = list(local_parties(make_federation(shape)).values())[rank - 1]
     encoder, part = party.encoder, party.parts["train"]
@@ -65,7 +65,7 @@ class GlooHolder:
         _join(0, shape.num_parties, meeting)
 
     def steps(self, first: int, count: int) -> None:
-        """So many steps; ends when every party has done its own."""
+        """Take ``count`` steps; returns when every party has taken its own."""
         order = torch.tensor([first, count])
         _wait([dist.isend(order, rank) for rank in self._ranks])
         for number in range(first, first + count):
@@ -95,7 +95,7 @@ class GlooHolder:
         )
 
     def close(self) -> None:
-        """Let the parties go."""
+        """End the parties' processes and the group."""
         for rank in self._ranks:
             dist.send(torch.zeros(2, dtype=torch.int64), rank)
         dist.destroy_process_group()

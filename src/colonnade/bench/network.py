@@ -1,7 +1,7 @@
-"""SplitNN between processes over mutual TLS against the same over torch.distributed without TLS.
+"""SplitNN between processes: our network fabric with mutual TLS against torch.distributed without.
 
-Both have one process per party on this machine, all of them alive at the same time; they take
-turns of some exchanges each, and a turn ends when every party is done.
+Both sides have one process per party on this machine, alive at the same time. They take turns of
+several exchanges; a turn ends when every party is done.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from colonnade.bench.subjects import Shape, exchange, make_federation
 from colonnade.bench.timing import interleaved
 from colonnade.core.federation import Federation
 from colonnade.fabrics.grpc.agent import Agent
-from colonnade.fabrics.grpc.fabric import GrpcFabric, Session
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.identity import Identity
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
 from colonnade.federate.authority import Authority
 from colonnade.federate.certificates import (
     Role,
@@ -113,7 +113,7 @@ def _end(processes: list[BaseProcess]) -> None:
 
 
 def take_turn(federation: Federation, first: int, count: int) -> None:
-    """So many exchanges; ends when every party has done its own."""
+    """Run ``count`` exchanges; returns when every party is done."""
     for number in range(first, first + count):
         exchange(federation, number)
     federation.fabric.run(federation.parties.settle())
@@ -121,7 +121,7 @@ def take_turn(federation: Federation, first: int, count: int) -> None:
 
 def _serve(shape: Shape, identity: Identity, port: int) -> None:
     torch.set_num_threads(1)
-    # The hub is closed before the parties are; that is no news.
+    # The hub closes before the parties do: their warnings about it would be noise.
     logging.getLogger("colonnade").setLevel(logging.ERROR)
     party = local_parties(make_federation(shape))[identity.name]
     agent = Agent(
@@ -131,7 +131,7 @@ def _serve(shape: Shape, identity: Identity, port: int) -> None:
 
 
 def identities_of(shape: Shape) -> tuple[Identity, list[Identity]]:
-    """The hub's and every party's, of an authority for this measurement alone."""
+    """The identity of the hub and of every party, from an authority for this measurement alone."""
     moment = now()
     authority = Authority.create("bench", moment=moment)
 

@@ -1,46 +1,46 @@
 """Participants of an alignment in processes of their own, joined by pipes.
 
-So that what each of them needs can be measured: memory most of all. What crosses a pipe is the
-closed set of values that may cross a link, as JSON and bytes.
+Each process measures its own memory and time. Pipes carry the frames of the network fabric,
+without its links and its TLS.
 """
 
 from __future__ import annotations
 
 import json
 import multiprocessing
-import struct
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import torch
-from torch import Tensor
+from typing import Any, Literal
 
 from colonnade.align.ids import prepare_pieces
-from colonnade.align.lists import PointLists
 from colonnade.align.matching import match
 from colonnade.align.participant import AlignParty
-from colonnade.align.places import DirectoryPlace
+from colonnade.align.participant_files import DirectoryStore
+from colonnade.align.point_lists import PointLists
 from colonnade.align.record import save_record
 from colonnade.align.terms import AlignSpec
 from colonnade.core.errors import RunError
 from colonnade.core.fabric import Clock, Fabric, RealClock
-from colonnade.core.messages import Call, Failure, Reply
+from colonnade.core.messages import Call, Reply
 from colonnade.core.parties import Parties
 from colonnade.data.id_columns import read_id_columns
+from colonnade.fabrics.grpc.frames import (
+    CallBody,
+    FrameKind,
+    ReplyBody,
+    decode_frames,
+    encode_frame,
+)
 
-__all__ = ["Spent", "align_in_processes"]
-
-_TYPES = {"uint8": np.uint8, "int32": np.int32, "int64": np.int64}
+__all__ = ["Spent", "align_in_processes", "process_bytes"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """What one participant's process took: the whole of it at its peak, and its CPU's time."""
+    """The peak memory, CPU time and time on the clock of one participant's process."""
 
     peak_bytes: int
     cpu_seconds: float
@@ -102,36 +102,38 @@ def _answer(link: Connection, name: str, table: Path, spec: AlignSpec, root: Pat
     link.send_bytes(b"ready")
     began, cpu_began = time.perf_counter(), time.process_time()
     while content := link.recv_bytes():
-        head, values = _decoded(content)
-        number, to, verb, exchange, wants_reply = head
-        call = Call(number, to, verb, tuple(values), exchange, wants_reply)
-        link.send_bytes(_encoded_reply(party.execute(call)))
+        (frame,) = decode_frames(content)
+        body = frame.body
+        assert isinstance(body, CallBody)
+        reply = party.execute(
+            Call(frame.id, name, body.verb, body.arguments, body.exchange, body.wants_reply)
+        )
+        answer = ReplyBody(reply.value, reply.failure, 0.0)
+        link.send_bytes(encode_frame(FrameKind.REPLY, answer, id=reply.id))
     link.send_bytes(json.dumps(_spent(began, cpu_began)).encode())
 
 
 def _participant(name: str, table: Path, spec: AlignSpec, root: Path) -> AlignParty:
     pieces = read_id_columns(table, ["id"], where=name)
     ids = prepare_pieces(pieces, spec.key, where=name)
-    return AlignParty(name=name, ids=ids, spec=spec, place=DirectoryPlace(root / name))
+    return AlignParty(name=name, ids=ids, spec=spec, store=DirectoryStore(root / name))
 
 
 def _spent(began: float, cpu_began: float) -> dict[str, float]:
     return {
-        "peak_bytes": peak_bytes(),
+        # Not from getrusage, whose peak begins with that of the process that started this one.
+        "peak_bytes": process_bytes("VmHWM"),
         "cpu_seconds": time.process_time() - cpu_began,
         "seconds": time.perf_counter() - began,
     }
 
 
-def peak_bytes() -> int:
-    """Most that this process ever had in memory, libraries included.
-
-    Not from ``getrusage``, whose peak begins with that of the process that started this one.
-    """
+def process_bytes(field: Literal["VmRSS", "VmHWM"]) -> int:
+    """Memory of this process, libraries included: resident now (RSS), or at its peak (HWM)."""
     for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
+        if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
-    raise RunError("no VmHWM in /proc/self/status; memory is measured on Linux only")
+    raise RunError(f"no {field} in /proc/self/status; memory is measured on Linux only")
 
 
 class _Piped(Fabric):
@@ -141,83 +143,24 @@ class _Piped(Fabric):
         super().__init__(tuple(links))
         self._links = dict(links)
         self._clock = RealClock()
+        self._calls: dict[int, Call] = {}
 
     @property
     def clock(self) -> Clock:
         return self._clock
 
     def send(self, call: Call) -> None:
-        head = [call.id, call.party, call.verb, call.exchange, call.wants_reply]
-        self._links[call.party].send_bytes(_encoded(head, call.arguments))
+        self._calls[call.id] = call
+        body = CallBody(call.verb, call.arguments, call.exchange, call.wants_reply)
+        self._links[call.party].send_bytes(encode_frame(FrameKind.CALL, body, id=call.id))
 
     async def receive(self, deadline: int | None) -> Reply | None:
         (link, *_) = wait(list(self._links.values()))
         assert isinstance(link, Connection)
-        (number, party, exchange, failure), (value,) = _decoded(link.recv_bytes())
-        told = None if failure is None else Failure(*failure)
-        return Reply(number, party, exchange, value, told, self.now())
+        (frame,) = decode_frames(link.recv_bytes())
+        call, body = self._calls.pop(frame.id), frame.body
+        assert isinstance(body, ReplyBody)
+        return Reply(call.id, call.party, call.exchange, body.value, body.failure, self.now())
 
-    async def settle(self) -> list[Reply]:
-        return []
-
-    def elapsed_seconds(self) -> float:
-        return 0.0
-
-    def aside(self) -> Fabric:
+    def aside(self, parts: Any = None) -> Fabric:
         return self
-
-    async def keep(self, tag: str) -> None:
-        """Nothing to keep: an alignment has no checkpoints."""
-
-    async def retain(self, newest: str, best: str) -> None:
-        """Nothing is kept."""
-
-    async def fetch(self, tag: str) -> None:
-        """Nothing is kept."""
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Nothing is in flight between alignments."""
-
-
-def _encoded_reply(reply: Reply) -> bytes:
-    failure = None if reply.failure is None else [reply.failure.kind, reply.failure.message]
-    return _encoded([reply.id, reply.party, reply.exchange, failure], [reply.value])
-
-
-def _encoded(head: list[Any], values: Any) -> bytes:
-    """A message: what it says in JSON, its tensors' bytes after that."""
-    contents: list[bytes] = []
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            array = value.numpy()
-            contents.append(array.tobytes())
-            return {"tensor": [str(array.dtype), array.shape]}
-        if isinstance(value, dict):
-            return {"table": {key: plain(item) for key, item in value.items()}}
-        return value
-
-    text = json.dumps([head, [plain(value) for value in values]]).encode()
-    return b"".join([struct.pack("<I", len(text)), text, *contents])
-
-
-def _decoded(content: bytes) -> tuple[list[Any], list[Any]]:
-    (length,) = struct.unpack_from("<I", content)
-    head, values = json.loads(content[4 : 4 + length])
-    at = 4 + length
-
-    def whole(value: Any) -> Any:
-        nonlocal at
-        if not isinstance(value, dict):
-            return value
-        if "table" in value:
-            return {key: whole(item) for key, item in value["table"].items()}
-        kind, shape = value["tensor"]
-        array = np.frombuffer(content, _TYPES[kind], int(np.prod(shape)), at).reshape(shape)
-        at += array.nbytes
-        return torch.from_numpy(array.copy())
-
-    return head, [whole(value) for value in values]

@@ -1,4 +1,4 @@
-"""Protected exchanges against plain ones: the same network, the same batches, turn by turn."""
+"""Protected SplitNN exchanges against plain ones: same networks and batches, turn by turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated clock by itself: exchanges per real second when the networks cost nothing."""
+"""The overhead of the simulated clock: exchanges per real second without any computing."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from colonnade.core.parties import Parties, each
 from colonnade.core.party import Party
 from colonnade.core.verbs import verb
 from colonnade.fabrics.durations import Constant, Uniform
-from colonnade.fabrics.local import InProcess
+from colonnade.fabrics.in_process import InProcess
 from colonnade.fabrics.simulated import Profile, Simulated
 
 __all__ = ["bench_simulate"]
 
 
 class TrivialParty(Party):
-    """Says the same thing every time and learns nothing."""
+    """Answers with a fixed embedding and learns nothing."""
 
     answer = torch.zeros(8, 2)
 

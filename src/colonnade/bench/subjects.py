@@ -1,4 +1,4 @@
-"""What is measured: a generated federation of MLP parties, and the same network in one place."""
+"""The subjects of measurements: a generated federation of MLPs, and its network in one place."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from colonnade.core.federation import Federation
 from colonnade.core.messages import Batch
 from colonnade.core.method import Method
 from colonnade.data.blocks import Labels, make_block
-from colonnade.run.arrangement import arrange
-from colonnade.run.assembly import fit_blueprint
 from colonnade.run.directory import local_parties
+from colonnade.run.fitting import fit_blueprint
+from colonnade.run.samples import arrange
 from colonnade.run.sources import Sources
 from colonnade.run.spec import parse_spec
 
@@ -86,7 +86,7 @@ def make_federation(
 
 
 class JointNetwork:
-    """The same parameters in one graph under one optimizer: what PyTorch does in one place."""
+    """A federation's networks in one graph under one optimizer, as trained centrally."""
 
     def __init__(self, federation: Federation) -> None:
         parties = local_parties(federation)

@@ -1,4 +1,4 @@
-"""Two things timed turn by turn, so that whatever else the machine does falls on both."""
+"""Timing of two functions in turns, so that the machine's other work slows both alike."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The command line: thin, over what the other packages do.
+"""The command line: a thin layer over the other packages, a module per command.
 
-A command imports what it works with when it runs: PyTorch and tables take seconds to load, and help
-or a mistyped option is not to wait for them.
+A command imports its packages when it runs: PyTorch and pandas take seconds to load, and help or a
+mistyped option must not wait for them.
 """

@@ -1,4 +1,4 @@
-"""What is to be aligned: the settings, everybody's ids, and where each party counts."""
+"""Input of ``colonnade align``: the settings, everybody's ids, and each party's count."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from colonnade.run.spec import RunSpec, read_spec
 
 __all__ = ["LABELS_APART", "Source", "count_of", "load_ids", "read_settings"]
 
-# What a label holder's list is called when its labels are not those of its block.
+# The label holder's list has this suffix when its labels have other ids than its block.
 LABELS_APART = " (labels)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Everybody's ids; ``labels`` is apart where they are not those of a party's block."""
+    """Everybody's ids; ``labels`` has the label holder's where they differ from its block's."""
 
     blocks: Mapping[str, PreparedIds]
     label_holder: str
@@ -61,10 +61,8 @@ def load_ids(spec: RunSpec, terms: AlignSpec) -> Source:
 
     if spec.data.dataset is not None:
         dataset = load_dataset(spec.data.dataset, num_parties=spec.data.num_parties)
-        blocks = {
-            name: prepared([[block.ids]], f"ids of '{name}'")
-            for name, block in dataset.blocks.items()
-        }
+        tables = dataset.blocks.items()
+        blocks = {name: prepared([[block.ids]], f"ids of '{name}'") for name, block in tables}
         holder = spec.label_holder.name or dataset.label_holder
         return _with_labels(blocks, holder, prepared([[dataset.labels.ids]], "ids of the labels"))
     name = spec.label_holder.name
@@ -82,7 +80,7 @@ def load_ids(spec: RunSpec, terms: AlignSpec) -> Source:
 
 
 def _with_labels(blocks: Mapping[str, PreparedIds], holder: str, labels: PreparedIds) -> Source:
-    """Labels go with the label holder's block if it has the same ids, else by themselves."""
+    """Labels are matched with the label holder's block if both have the same ids, else apart."""
     block = blocks.get(holder)
     if block is not None and _same_ids(block, labels):
         return Source(blocks=blocks, label_holder=holder, labels=None)
@@ -91,7 +89,7 @@ def _with_labels(blocks: Mapping[str, PreparedIds], holder: str, labels: Prepare
 
 
 def _same_ids(first: PreparedIds, second: PreparedIds) -> bool:
-    """Whether two have the same ids, in whatever order; without a set of all of them."""
+    """Whether two have the same ids in any order; compares fingerprints to save memory."""
     if len(first) != len(second):
         return False
     one, other = (
@@ -110,6 +108,6 @@ def count_of(name: str, source: Source, spec: RunSpec, terms: AlignSpec) -> Coun
     has_labels_apart = source.labels is not None and source.labels[0] == name
     file = spec.label_holder.file if has_labels_apart else spec.party[name].file
     assert file is not None
-    # Two parties may have their columns in one file, and each has its own count.
+    # By party, because two parties may have their columns in one file.
     title = f"{file.name}.{quote(name, safe=' ')}.alignments.json"
     return FileCount((terms.counts or file.parent) / title)

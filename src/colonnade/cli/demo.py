@@ -1,4 +1,4 @@
-"""``colonnade demo``: why one would want this, in under a minute, with nothing to download."""
+"""``colonnade demo``: shows in under a minute what a federation gains, without a download."""
 
 from __future__ import annotations
 

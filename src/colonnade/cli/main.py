@@ -1,28 +1,39 @@
-"""``colonnade``: every command has --help with an example; mistakes end in one clear line."""
+"""``colonnade``: all commands in one application; errors end in one line."""
 
 from __future__ import annotations
 
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from colonnade.cli import (
-    aligning,
-    auditing,
-    demo,
-    federating,
-    listing,
-    measuring,
-    parting,
-    reproducing,
-    training,
-)
+from colonnade.cli.align import align
+from colonnade.cli.bench import bench
+from colonnade.cli.check import check
+from colonnade.cli.console import plain_console
+from colonnade.cli.datasets import datasets
+from colonnade.cli.demo import demo
+from colonnade.cli.evaluate import evaluate
+from colonnade.cli.federation import federation
+from colonnade.cli.init import init
+from colonnade.cli.keys import keys
+from colonnade.cli.ledger import ledger
+from colonnade.cli.methods import methods
+from colonnade.cli.migrate import migrate
+from colonnade.cli.party import party
+from colonnade.cli.predict import predict
+from colonnade.cli.report import report
+from colonnade.cli.reproduce import reproduce
+from colonnade.cli.runs import runs
+from colonnade.cli.serve import serve
+from colonnade.cli.train import train
+from colonnade.cli.worth import worth
 from colonnade.core.errors import ColonnadeError
+from colonnade.core.printable import printable
 
 __all__ = ["app", "main"]
 
@@ -35,20 +46,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("demo")(demo.demo)
-app.command("train")(training.train)
-app.command("evaluate")(training.evaluate)
-app.command("predict")(training.predict)
-app.command("report")(training.report)
-app.command("ledger")(auditing.ledger)
-app.command("methods")(listing.methods)
-app.command("datasets")(listing.datasets)
-app.command("align")(aligning.align)
-app.command("bench")(measuring.bench)
-app.command("reproduce")(reproducing.reproduce)
-app.add_typer(federating.federation, name="federation")
-federating.party.command("remove")(parting.remove)
-app.add_typer(federating.party, name="party")
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    *(demo, init, check, train, evaluate, predict, worth, serve, report, ledger, migrate),
+    *(methods, datasets, align, bench, reproduce),
+)
+for command in _COMMANDS:
+    app.command(command.__name__)(command)
+app.add_typer(federation, name="federation")
+app.add_typer(party, name="party")
+app.add_typer(keys, name="keys")
+app.add_typer(runs, name="runs")
 
 
 def _show_version(wanted: bool) -> None:
@@ -90,9 +97,10 @@ def main() -> None:
         elif isinstance(error, ColonnadeError):
             _say(f"error: {error}")
         else:
-            _say(f"internal error: {type(error).__name__}: {error} (--debug shows the traceback)")
+            said = printable(str(error))
+            _say(f"internal error: {type(error).__name__}: {said} (--debug shows the traceback)")
         sys.exit(1)
 
 
 def _say(line: str) -> None:
-    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(line)
+    plain_console(stderr=True).print(line)

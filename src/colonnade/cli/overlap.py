@@ -1,4 +1,4 @@
-"""How an overlap is shown: tables, JSON, and a page with an UpSet picture."""
+"""Output of ``colonnade align``: tables, JSON, and a page with an UpSet picture."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from rich.table import Table
 
 from colonnade.align.matching import Overlap
 from colonnade.cli.align_source import LABELS_APART, Source
+from colonnade.cli.console import say
 from colonnade.methods import METHODS
 from colonnade.report.markup import figure, table, text, write_page
 
-__all__ = ["plain_overlap", "print_overlap", "say", "write_overlap"]
+__all__ = ["plain_overlap", "print_overlap", "write_overlap"]
 
-# More combinations than these are in the table only.
+# So many combinations are drawn and printed; the page's table has all.
 _MOST_SHOWN = 24
 
 
@@ -26,8 +27,9 @@ def _usable(overlap: Overlap) -> dict[str, int]:
     blocks = tuple(name for name in overlap.names if not name.endswith(LABELS_APART))
     counts = {}
     for name, method in METHODS.items():
-        needed = {holder, *method().participants(blocks, holder)}
-        if overlap.mode == "intersection" or method.pools_blocks:
+        default = method()
+        needed = {holder, *default.participants(blocks, holder)}
+        if overlap.mode == "intersection" or default.needs.pooled:
             needed |= set(blocks)
         elif method.info.tolerates_missing:
             needed = {holder}
@@ -40,7 +42,7 @@ def _usable(overlap: Overlap) -> dict[str, int]:
 
 
 def plain_overlap(overlap: Overlap, source: Source) -> dict[str, Any]:
-    """Everything as JSON may hold it."""
+    """The overlap as plain values, for JSON."""
     return {
         "mode": overlap.mode,
         "label_holder": overlap.label_holder,
@@ -66,23 +68,31 @@ def _ranked(overlap: Overlap) -> list[tuple[tuple[str, ...], int]]:
     return sorted(overlap.combinations.items(), key=lambda item: (-item[1], item[0]))
 
 
-def print_overlap(overlap: Overlap, source: Source) -> None:
-    """Tables for the terminal."""
-    console = Console()
-    sizes = Table("participant", "rows", "ids", "duplicates left out")
+def _tables(
+    overlap: Overlap, source: Source, ranked: Sequence[tuple[tuple[str, ...], int]]
+) -> dict[str, tuple[list[str], list[list[str]]]]:
+    """Headers and rows by title; the first cell of a row is text, the others are numbers."""
+    sizes = []
     for name in overlap.names:
         ids = source.everyone[name]
         counts = (ids.num_rows, overlap.sizes[name], ids.num_duplicates)
-        sizes.add_row(name, *(f"{count:,}" for count in counts))
-    console.print(sizes)
-    combinations = Table("at", "samples")
-    for who, count in _ranked(overlap)[:_MOST_SHOWN]:
-        combinations.add_row(", ".join(who), f"{count:,}")
-    console.print(combinations)
-    methods = Table("method", "samples it could use")
-    for name, count in _usable(overlap).items():
-        methods.add_row(name, f"{count:,}")
-    console.print(methods)
+        sizes.append([name, *(f"{count:,}" for count in counts)])
+    combinations = [[", ".join(who), f"{count:,}"] for who, count in ranked]
+    usable = [[name, f"{count:,}"] for name, count in _usable(overlap).items()]
+    return {
+        "Participants": (["participant", "rows", "ids", "duplicates left out"], sizes),
+        "Combinations": (["participants", "samples"], combinations),
+        "Methods": (["method", "samples it could use"], usable),
+    }
+
+
+def print_overlap(overlap: Overlap, source: Source) -> None:
+    """Print tables to the terminal."""
+    for header, rows in _tables(overlap, source, _ranked(overlap)[:_MOST_SHOWN]).values():
+        shown = Table(*header)
+        for row in rows:
+            shown.add_row(*row)
+        Console().print(shown)
     say(
         f"{overlap.num_samples:,} samples in the alignment ({overlap.mode}), "
         f"{overlap.num_complete:,} of them complete; labels are at '{overlap.label_holder}'"
@@ -90,7 +100,7 @@ def print_overlap(overlap: Overlap, source: Source) -> None:
 
 
 def write_overlap(overlap: Overlap, source: Source, out: Path) -> Path:
-    """The page with the picture."""
+    """Write the page with the picture."""
     ranked = _ranked(overlap)
     shown = ranked[:_MOST_SHOWN]
     left = len(ranked) - len(shown)
@@ -104,32 +114,9 @@ def write_overlap(overlap: Overlap, source: Source, out: Path) -> Path:
         f"{text(overlap.label_holder)}.</p>\n"
     )
     body += figure([_upset(overlap, shown)], caption)
-    body += table(
-        "Combinations",
-        ["participants", "samples"],
-        [[text(", ".join(who)), f"{count:,}"] for who, count in ranked],
-        numeric=[1],
-    )
-    body += table(
-        "Participants",
-        ["participant", "rows", "ids", "duplicates left out"],
-        [
-            [
-                text(name),
-                f"{source.everyone[name].num_rows:,}",
-                f"{overlap.sizes[name]:,}",
-                f"{source.everyone[name].num_duplicates:,}",
-            ]
-            for name in overlap.names
-        ],
-        numeric=[1, 2, 3],
-    )
-    body += table(
-        "Methods",
-        ["method", "samples it could use"],
-        [[text(name), f"{count:,}"] for name, count in _usable(overlap).items()],
-        numeric=[1],
-    )
+    for title, (header, rows) in _tables(overlap, source, ranked).items():
+        cells = [[text(name), *numbers] for name, *numbers in rows]
+        body += table(title, header, cells, numeric=range(1, len(header)))
     return write_page("Alignment", body, out)
 
 
@@ -169,8 +156,3 @@ def _upset(overlap: Overlap, shown: Sequence[tuple[tuple[str, ...], int]]) -> st
             y = top + line * place + 22
             parts.append(f'<circle cx="{x}" cy="{y}" r="6" fill="{colour}"/>')
     return "".join([*parts, "</svg>"])
-
-
-def say(line: str) -> None:
-    """One line, as it is."""
-    Console(soft_wrap=True, highlight=False, markup=False).print(line)

@@ -1,4 +1,4 @@
-"""Progress of a training: a bar on a terminal, plain lines elsewhere."""
+"""Progress of a training: a bar on a terminal, plain lines elsewhere; and how it ended."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from colonnade.cli.console import say
 
 if TYPE_CHECKING:
     from colonnade.core.federation import Event, Federation
@@ -58,7 +60,7 @@ class ProgressLines:
             )
 
     def began(self, federation: Federation, done: int, total: int) -> None:
-        """Start the bar, or say that it begins."""
+        """Start the bar, or print that the training begins."""
         self._federation = federation
         self._total = total
         if self._bar is None:
@@ -69,7 +71,7 @@ class ProgressLines:
         self._bar.add_task(self._label, total=total, completed=done, numbers="")
 
     def exchanged(self, event: Event) -> None:
-        """Move on."""
+        """Show the exchange that is done."""
         assert self._federation is not None
         if event.metrics is not None:
             name = self._federation.holder.task.quality_name
@@ -92,14 +94,14 @@ class ProgressLines:
         return self._stop
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """The first Ctrl-C."""
+        """Handle the first Ctrl-C."""
         self._stop = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
         # Not through the console: it may be in the middle of a line just now.
         os.write(2, b"stopping after this exchange; Ctrl-C again to stop at once\n")
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Stop the bar."""
         if self._bar is not None:
             self._bar.stop()
 
@@ -113,20 +115,19 @@ class ProgressLines:
 
 
 def say_ending(summary: Mapping[str, Any], directory: Path) -> None:
-    """Say why a training ended before its time; one that was interrupted ends the command too."""
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    """Print why a training ended early; after an interruption, end the command with status 130."""
     if summary["stopped_by"] == "interrupted":
         done = summary["exchanges"]
-        console.print(f"stopped after exchange {done}; --resume goes on in {directory}")
+        say(f"stopped after exchange {done}; --resume goes on in {directory}")
         raise typer.Exit(130)
     if summary["refusal"] is not None:
-        console.print(summary["refusal"]["reason"])
-        console.print(f"the weights are those after exchange {summary['exchanges']}")
+        say(summary["refusal"]["reason"])
+        say(f"the weights are those after exchange {summary['exchanges']}")
 
 
 @contextmanager
 def watching(label: str) -> Iterator[ProgressLines]:
-    """A watcher on standard error, with Ctrl-C under its care."""
+    """A watcher that shows progress on standard error and handles Ctrl-C."""
     lines = ProgressLines(Console(file=sys.stderr), label)
     before = signal.signal(signal.SIGINT, lines.interrupt)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from itertools import pairwise
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -11,9 +12,20 @@ from torch import Tensor
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.seeds import derive_seed, shuffled
 
-__all__ = ["BatchPlan", "even_bounds"]
+__all__ = ["BatchPlan", "Batches", "OwnBatches", "even_bounds"]
 
 _NUM_ORDERS_KEPT = 32
+
+
+class Batches(Protocol):
+    """Positions of a part of the data, by the number of a batch."""
+
+    @property
+    def num_samples(self) -> int:
+        """How many positions the part has."""
+
+    def positions(self, number: int) -> Tensor:
+        """The positions of a batch, or those of them that somebody has."""
 
 
 class BatchPlan:
@@ -27,8 +39,7 @@ class BatchPlan:
     sample larger.
 
     ``groups`` gives a number per position: samples of different groups never share a batch, and
-    the batches of all groups are shuffled among each other (LASER-VFL's batches of one observed
-    set). One group is the same as none.
+    the batches of all groups are shuffled among each other. One group is the same as none.
     """
 
     def __init__(
@@ -73,6 +84,11 @@ class BatchPlan:
         return len(self._bounds)
 
     @property
+    def smallest_batch(self) -> int:
+        """How many samples the smallest batch has."""
+        return min(stop - start for start, stop in self._bounds)
+
+    @property
     def lone_positions(self) -> Tensor:
         """The positions that have a batch to themselves in the first epoch."""
         if all(stop - start > 1 for start, stop in self._bounds):
@@ -88,6 +104,17 @@ class BatchPlan:
         positions = self._positions(number)
         self._last = number, positions
         return positions
+
+    def own(self, here: Tensor) -> OwnBatches:
+        """The same batches as somebody has them who has these positions only.
+
+        Args:
+            here: Whether each position is there.
+
+        Returns:
+            Of every batch the positions that are there.
+        """
+        return OwnBatches(self, here)
 
     def _positions(self, number: int) -> Tensor:
         epoch, place = divmod(number, len(self._bounds))
@@ -117,6 +144,26 @@ class BatchPlan:
         if len(self._orders) > _NUM_ORDERS_KEPT:
             self._orders.popitem(last=False)
         return order, batches
+
+
+class OwnBatches:
+    """A plan's batches as one party has them: the same numbers, only positions that it has."""
+
+    def __init__(self, plan: BatchPlan, here: Tensor) -> None:
+        self.num_samples = plan.num_samples
+        self._plan = plan
+        self._here = here
+        self._last: tuple[int, Tensor] | None = None
+
+    def positions(self, number: int) -> Tensor:
+        """The positions of batch ``number`` that are there, in the batch's order."""
+        last = self._last
+        if last is not None and last[0] == number:
+            return last[1]
+        every = self._plan.positions(number)
+        own = every[self._here[every]]
+        self._last = number, own
+        return own
 
 
 def even_bounds(size: int, batch_size: int) -> list[tuple[int, int]]:

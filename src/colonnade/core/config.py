@@ -111,6 +111,8 @@ def _parse(kind: Any, value: Any, choices: Choices, path: str) -> Any:
 
 
 def _parse_scalar(kind: Any, value: Any, path: str) -> Any:
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and not value.shape:
+        value = value.item()  # numpy's numbers are numbers
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is Path and isinstance(value, str | Path):

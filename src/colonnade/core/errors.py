@@ -10,6 +10,7 @@
     │   └── TableUnreadable  a table's file is not there, or not what its ending says
     ├── RunError             something went wrong while training or predicting
     │   ├── PartyFailed      a party answered with an error
+    │   │   └── BadReply     a party's answer is not what its verb declares
     │   ├── NoAnswer         a party did not answer by the deadline
     │   ├── PartyRestarted   a party came back without what it knew: go back to a checkpoint
     │   ├── Diverged         the loss is no longer a finite number
@@ -25,7 +26,10 @@ A message names what, where, and the remedy. Catch ``ColonnadeError`` to catch t
 
 from __future__ import annotations
 
+from colonnade.core.printable import printable
+
 __all__ = [
+    "BadReply",
     "BudgetSpent",
     "ColonnadeError",
     "ConfigError",
@@ -47,10 +51,20 @@ __all__ = [
 
 
 class ColonnadeError(Exception):
-    """Base of every error that Colonnade raises on purpose."""
+    """Base of every error that Colonnade raises on purpose.
+
+    Its text is safe to show: an error may quote what another organisation sent.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
     def told(self) -> str:
-        """What another organisation may read of it."""
+        """What another organisation may read of it.
+
+        Returns:
+            The message, without anything that tells of this machine or its data.
+        """
         return str(self)
 
 
@@ -90,6 +104,10 @@ class PartyFailed(RunError):
         self.party = party
 
 
+class BadReply(PartyFailed):
+    """A party's answer is not what its verb declares: another type, shape or dtype."""
+
+
 class NoAnswer(RunError):
     """A party did not answer by the deadline."""
 
@@ -109,7 +127,9 @@ class PartyRestarted(RunError):
 class Diverged(RunError):
     """The loss is no longer a finite number."""
 
-    def __init__(self, message: str, *, exchange: int, party: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, exchange: int | None = None, party: str | None = None
+    ) -> None:
         super().__init__(message)
         self.exchange = exchange
         self.party = party

@@ -1,7 +1,8 @@
 """A fabric carries calls to parties and replies back; a clock counts its ticks.
 
-A fabric implements three things: ``send``, ``receive`` and a ``clock``. Everything that methods may
-do with them (ask all, tell all, arrivals, deadlines) is written once, in ``core.parties``.
+A fabric implements four things: ``clock``, ``send``, ``receive`` and ``aside``. Everything that
+methods may do with them (ask all, tell all, arrivals, deadlines) is written once, in
+``core.parties``. The rest has defaults for a fabric on which a call is done once it is sent.
 
 One tick is one millisecond, on every fabric: measured on the real ones, exact on the simulated one.
 """
@@ -10,22 +11,34 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from types import coroutine as awaitable_generator
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+from torch import Tensor
 
 from colonnade.core.errors import ProtocolError
-from colonnade.core.messages import Call, Reply
+from colonnade.core.messages import Batch, Call, Reply, Value
+
+if TYPE_CHECKING:
+    from colonnade.core.party import Part
 
 __all__ = [
     "TICKS_PER_SECOND",
     "UNBOUNDED",
     "Clock",
+    "Cut",
     "Fabric",
     "Meter",
+    "NotYet",
     "RealClock",
     "Traffic",
     "drive",
+    "isolated",
+    "not_yet",
+    "num_call_bytes",
+    "num_payload_bytes",
 ]
 
 T = TypeVar("T")
@@ -127,6 +140,59 @@ class Meter:
             self.parties[name] = Traffic(**values)
 
 
+def isolated(value: Value) -> Value:
+    """A copy without autograd graph that shares no memory with the original."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    # Before tables: whether something is a Mapping takes longer to find out than all else here.
+    if value is None or isinstance(value, Batch | int | float | str):
+        return value
+    if isinstance(value, Mapping) and all(
+        isinstance(key, str) and isinstance(item, Tensor | float | int | str)
+        for key, item in value.items()
+    ):
+        return {key: isolated(item) for key, item in value.items()}  # type: ignore[return-value]
+    raise ProtocolError(
+        f"a {type(value).__name__} can't cross a link; tensors, batches, numbers, texts and "
+        "tables of tensors or numbers can"
+    )
+
+
+def num_payload_bytes(value: Value) -> int:
+    """Bytes of the value itself: tensors in full, a batch or a number as 8, a text as UTF-8."""
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size()
+    if value is None:
+        return 0
+    if type(value) is Batch or type(value) is int:
+        return 8
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, Mapping):
+        return sum(len(key.encode()) + num_payload_bytes(item) for key, item in value.items())
+    return 8
+
+
+def num_call_bytes(call: Call) -> int:
+    """Bytes of all that a call carries: its arguments, and the sum that its answer is part of."""
+    num_bytes = sum(map(num_payload_bytes, call.arguments))
+    if call.summand is not None:
+        num_bytes += 8 + sum(len(name.encode()) for name in call.summand.names)
+    return num_bytes
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A moment of a run on every link: before it is what the label holder had sent by then.
+
+    A party answers in order. So the replies to calls before the cut are those that come before the
+    party's first answer to a call through ``aside``; they are gathered in ``replies``.
+    """
+
+    aside: Fabric
+    replies: list[Reply]
+
+
 class Fabric(ABC):
     """Carries calls to parties and replies back."""
 
@@ -134,11 +200,17 @@ class Fabric(ABC):
         # Sorted: results must not depend on the order in which parties were listed.
         self.names = tuple(sorted(names))
         self.meter = Meter({name: Traffic() for name in self.names}, local)
+        self._began = time.perf_counter()
 
     @property
     @abstractmethod
     def clock(self) -> Clock:
         """The label holder's clock."""
+
+    @property
+    def work_clock(self) -> Clock:
+        """What the label holder's own work is measured by: its clock, unless work is declared."""
+        return self.clock
 
     def now(self) -> int:
         """The current tick at the label holder."""
@@ -157,35 +229,48 @@ class Fabric(ABC):
         """
 
     @abstractmethod
+    def aside(self, parts: Mapping[str, Mapping[str, Part]] | None = None) -> Fabric:
+        """The same parties for evaluation and prediction: neither timed nor counted as training.
+
+        Args:
+            parts: By party, the samples to predict in place of its own parts.
+        """
+
+    # Whether every call is done as soon as it is sent, so that nobody ever waits for real.
+    answers_at_once: ClassVar[bool] = True
+    # Whether a call is answered some day, however late: then nobody who is away is asked anew.
+    keeps_calls: ClassVar[bool] = False
+    # Whether its seconds are the machine's, or those of a virtual clock.
+    has_real_time: ClassVar[bool] = True
+
     async def settle(self) -> list[Reply]:
         """Wait until every call that was sent is done; those that failed, left where they are."""
+        return []
 
-    @abstractmethod
+    def hand_out(self) -> None:  # noqa: B027
+        """Have all calls leave now: whoever sent them will compute before it waits."""
+
+    def heard_since(self, party: str, tick: int) -> bool:
+        """Whether anything came from a party after a tick, for whomever it was."""
+        return False
+
+    def owing(self) -> tuple[str, ...]:
+        """Who owes an answer to a call through this fabric, or through one aside of it."""
+        return ()
+
+    def cut(self) -> Cut:
+        """Begin a cut through all links, for a checkpoint while calls are under way."""
+        return Cut(self.aside(), [])
+
     def elapsed_seconds(self) -> float:
         """Seconds since the fabric began, on its own clock."""
+        return time.perf_counter() - self._began
 
-    @abstractmethod
-    def aside(self) -> Fabric:
-        """The same parties for evaluation and prediction: neither timed nor counted as training."""
-
-    @abstractmethod
-    async def keep(self, tag: str) -> None:
-        """Have every party keep its own state, at its own place, under a tag."""
-
-    @abstractmethod
-    async def retain(self, newest: str, best: str) -> None:
-        """Have every party let go of every kept state but these two."""
-
-    @abstractmethod
-    async def fetch(self, tag: str) -> None:
-        """Have every party go back to its own state under a tag."""
-
-    @abstractmethod
     def state(self) -> dict[str, Any]:
         """What is in flight and the clock, for a checkpoint between exchanges."""
+        return {}
 
-    @abstractmethod
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:  # noqa: B027
         """Put back what ``state`` gave."""
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -196,15 +281,39 @@ class Fabric(ABC):
         """Let go of connections and threads."""
 
 
+class NotYet:
+    """No answer is here: how to wait for one, and until which tick (None: for ever)."""
+
+    __slots__ = ("limit", "wait")
+
+    def __init__(self, wait: Callable[[], object], limit: int | None) -> None:
+        self.wait = wait
+        self.limit = limit
+
+
+@awaitable_generator
+def not_yet(wait: Callable[[], object], limit: int | None) -> Generator[NotYet, None, None]:
+    """Suspend until somebody has waited, or has looked in again."""
+    yield NotYet(wait, limit)
+
+
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine whose awaits never suspend (fabrics without an event loop)."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    coroutine.close()
-    raise ProtocolError(
-        "the method awaited something other than what Parties offers; "
-        "use ask, tell, start and arrival only"
-    )
+    """Run a coroutine to its end, waiting for answers where it needs them."""
+    failure: BaseException | None = None
+    while True:
+        try:
+            waiting = coroutine.send(None) if failure is None else coroutine.throw(failure)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        if not isinstance(waiting, NotYet):
+            coroutine.close()
+            raise ProtocolError(
+                "the method awaited something other than what Parties offers; "
+                "use ask, tell, start and arrival only"
+            )
+        failure = None
+        try:
+            waiting.wait()
+        except BaseException as error:
+            failure = error  # raised where the coroutine waits

@@ -1,99 +1,149 @@
-"""Federation: a method, a label holder and parties on a fabric; training and evaluation of it."""
+"""Federation: a method, a label holder and parties on a fabric; it trains and predicts.
+
+Measuring quality is not in here: see ``quality.evaluation``.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from colonnade.core.batches import BatchPlan
-from colonnade.core.each import Predicted, measure_each
-from colonnade.core.errors import ConfigError, Diverged
+from colonnade.core.checkpoints import Checkpoints
+from colonnade.core.doors import Door
+from colonnade.core.errors import DataError, MissingBlock
+from colonnade.core.evaluations import Evaluations, Measured
 from colonnade.core.fabric import Fabric
-from colonnade.core.label_holder import LabelHolder
+from colonnade.core.label_holder import LabelHolder, LabelPart
+from colonnade.core.loop import Event, LoopState, Stop, Timekeeper
 from colonnade.core.messages import Batch
-from colonnade.core.method import Method
+from colonnade.core.method import Answer, Method
 from colonnade.core.parties import Parties, Patience
-from colonnade.core.protection import Reader
+from colonnade.core.party import Part
+from colonnade.core.presence import Observed, Presence
+from colonnade.core.respondent import Agreed
+from colonnade.core.snapshot import Snapshot
 from colonnade.core.sums import Sums
+from colonnade.core.task import LOWER_IS_BETTER
+from colonnade.core.window import Question, ask_in_window
 
-__all__ = ["Event", "Federation", "LoopState", "Predictions", "Stop"]
+__all__ = ["Event", "Federation", "LoopState", "OtherParts", "Predicted", "Predictions", "Stop"]
+
+
+class Predicted(NamedTuple):
+    """Raw outputs of one predictor, and the positions of the samples that they are for."""
+
+    positions: Tensor
+    outputs: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stop:
-    """When training ends: whichever comes first.
+class Predictions:
+    """Predictions for a whole part, in the part's order.
 
-    ``target`` is a quality on the validation part; ``patience`` counts evaluations without a new
-    best, after which training ends and goes back to the best. Evaluations come every
-    ``evaluate_every`` exchanges, once per epoch if not given.
+    Attributes:
+        outputs: The federation's raw outputs.
+        each: The raw outputs of every party that has a predictor of its own.
+        used: The parties whose blocks were used, for every sample.
     """
 
-    exchanges: int | None = None
-    epochs: int | None = None
-    target: float | None = None
-    patience: int | None = None
-    evaluate_every: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.exchanges is None and self.epochs is None:
-            raise ConfigError("set exchanges or epochs, so that training ends for certain")
-        for name in ("exchanges", "epochs", "patience", "evaluate_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name}: must be at least 1, got {value}")
-
-
-@dataclass
-class LoopState:
-    """How far training is; part of every checkpoint."""
-
-    exchange: int = 0
-    best_quality: float = -math.inf
-    best_exchange: int = 0
-    num_without_best: int = 0
-    # Seconds spent in exchanges, on the fabric's clock; evaluations and checkpoints don't count.
-    elapsed: float = 0.0
-    stopped_by: str = ""
-
-
-class Event(NamedTuple):
-    """One exchange done; with metrics of the validation part when it was evaluated."""
-
-    exchange: int
-    loss: float
-    metrics: Mapping[str, float] | None
-    is_best: bool
-
-
-class Predictions(NamedTuple):
-    """Raw outputs of the federation in the part's order, and of every party by itself."""
-
     outputs: Tensor
-    each: dict[str, Predicted]
+    each: Mapping[str, Predicted]
+    used: Sequence[tuple[str, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherParts:
+    """Samples that a federation was not made with: features by party and part, labels, presence.
+
+    One object per request; nobody changes it.
+    """
+
+    features: Mapping[str, Mapping[str, Part]]
+    labels: Mapping[str, LabelPart] = field(default_factory=dict)
+    presence: Mapping[str, Presence] = field(default_factory=dict)
+
+
+class Evaluate(Protocol):
+    """Measures the quality of a federation on one of its parts."""
+
+    def __call__(
+        self, federation: Federation, part: str, found: Predictions | None = None
+    ) -> Mapping[str, float]:
+        """Metrics by name; of predictions that were made already, if ``found`` is given."""
 
 
 @dataclass
 class Federation:
-    """Everything that trains together."""
+    """A method, its label holder, and its parties on a fabric."""
 
     method: Method
     holder: LabelHolder
     fabric: Fabric
     patience: Patience = field(default_factory=Patience)
     sums: Sums | None = None
-    read: Reader | None = None
+    door: Door | None = None
+    # The parties that keep an account of the privacy they spend.
+    accounting: tuple[str, ...] = ()
+    # Types and widths of what the parties send, as far as they are known beforehand.
+    agreed: Agreed | None = None
 
     def __post_init__(self) -> None:
-        self.parties = Parties(self.fabric, self.patience, sums=self.sums, read=self.read)
+        self.parties = self._parties(self.fabric, self.patience)
 
-    def aside(self) -> Parties:
-        """The same parties for evaluation and prediction."""
-        return Parties(self.fabric.aside(), self.patience, sums=self.sums, read=self.read)
+    def aside(self, *, needs_all: bool = False) -> Parties:
+        """The same parties for evaluation, prediction and checkpoints: not counted as training.
+
+        Args:
+            needs_all: Whether a party that does not answer in time is an error whatever the run's
+                patience says.
+        """
+        patience = replace(self.patience, then="stop") if needs_all else self.patience
+        return self.beside(self.fabric.aside(), patience)
+
+    def beside(
+        self, fabric: Fabric, patience: Patience, plans: Mapping[str, BatchPlan] | None = None
+    ) -> Parties:
+        """The same parties over a fabric beside that of training, with a patience of its own."""
+        parties = self._parties(fabric, patience)
+        parties.plans = {**parties.plans, **(plans or {})}
+        parties.exchange = self.parties.exchange
+        if not self.fabric.answers_at_once:
+            # Whoever is away for training is away for everything else too.
+            parties.attendance = self.parties.attendance
+        return parties
+
+    @property
+    def waits_for_nobody(self) -> bool:
+        """Whether evaluations and checkpoints go on beside training, for as long as they take."""
+        return self.method.info.tolerates_slow and not self.fabric.answers_at_once
+
+    def over(self, parts: OtherParts) -> Federation:
+        """The same federation over other samples, for one prediction; nothing of it is changed."""
+        holder = self.holder.over(parts.labels, parts.presence)
+        return replace(self, holder=holder, fabric=self.fabric.aside(parts.features))
+
+    def ask_all(self, verb: str, *arguments: Any) -> dict[str, Any]:
+        """Every party's answer to a question that is no part of training; all must answer."""
+        return self.fabric.run(self.aside(needs_all=True).ask(verb, *arguments))
+
+    def _parties(self, fabric: Fabric, patience: Patience) -> Parties:
+        verbs = {**Checkpoints.verbs, **Door.verbs, **self.method.party.verbs}
+        plans = {part: item.plan for part, item in self.holder.parts.items()}
+        return Parties(
+            fabric,
+            patience,
+            sums=self.sums,
+            door=self.door,
+            verbs=verbs,
+            agreed=self.agreed,
+            plans=plans,
+            presence=self.holder.presence,
+        )
 
     @property
     def exchanges_per_epoch(self) -> int:
@@ -106,143 +156,218 @@ class Federation:
         limits = [stop.exchanges, stop.epochs and stop.epochs * self.exchanges_per_epoch]
         return min(limit for limit in limits if limit)
 
-    def train(self, stop: Stop, state: LoopState) -> Iterator[Event]:
+    def train(
+        self,
+        stop: Stop,
+        state: LoopState,
+        evaluate: Evaluate,
+        timekeeper: Timekeeper | None = None,
+    ) -> Iterator[Event]:
         """Train until told to stop, yielding after every exchange.
 
         Between two yields nothing is half done: a caller may keep a checkpoint there, or leave.
+
+        Args:
+            stop: When to stop.
+            state: How far training is; brought up to date.
+            evaluate: Measures the quality on the validation part.
+            timekeeper: Counts the time of exchanges and evaluations.
         """
         last = self.num_exchanges(stop)
         every = stop.evaluate_every or self.exchanges_per_epoch
+        time = timekeeper or Timekeeper(self.fabric, state)
+        beside = Evaluations(self, lambda found: evaluate(self, "validation", found))
         if state.exchange == 0:
             self.fabric.run(self.method.begin(self.holder, self.parties))
+            time.look()
         while state.exchange < last and not state.stopped_by:
             self.holder.exchange = self.parties.exchange = state.exchange
             batch = Batch("train", state.exchange)
-            before = self.fabric.elapsed_seconds()
-            self.fabric.run(self.method.exchange(self.holder, self.parties, batch))
-            state.elapsed += self.fabric.elapsed_seconds() - before
+            with time.on("training"):
+                self.fabric.run(self.method.exchange(self.holder, self.parties, batch))
             state.exchange += 1
-            metrics, is_best = None, False
-            if "validation" in self.holder.parts and (
+            is_due = "validation" in self.holder.parts and (
                 state.exchange % every == 0 or state.exchange == last
-            ):
-                metrics = self.evaluate("validation")
-                is_best = self._judge(metrics[self.holder.task.quality_name], stop, state)
-            yield Event(state.exchange, self.holder.last_loss, metrics, is_best)
+            )
+            with time.on("evaluating"):
+                if self.waits_for_nobody and state.exchange < last:
+                    event = self._look_at(beside, is_due, stop, state)
+                else:
+                    event = self._measure_now(is_due, evaluate, stop, state)
+            yield event
+        beside.give_up()
         self.fabric.run(self.parties.settle())
+        time.look()
         state.stopped_by = state.stopped_by or "length"
 
-    def _judge(self, quality: float, stop: Stop, state: LoopState) -> bool:
+    def _measure_now(self, is_due: bool, evaluate: Evaluate, stop: Stop, state: LoopState) -> Event:
+        """Evaluate, with everybody waiting for it."""
+        event = Event(state.exchange, self.holder.last_loss, None, False)
+        if not is_due:
+            return event
+        try:
+            metrics = evaluate(self, "validation")
+        except MissingBlock:
+            if not self.waits_for_nobody:
+                raise
+            # Somebody is away at the end of a run that goes on without.
+            state.skipped_evaluations += 1
+            return event._replace(skipped=self.parties.attendance.away)
+        is_best = self._judge(Measured(state.exchange, metrics), stop, state)
+        return event._replace(
+            metrics=metrics, is_best=is_best, measured=state.exchange, is_asked=True
+        )
+
+    def _look_at(self, beside: Evaluations, is_due: bool, stop: Stop, state: LoopState) -> Event:
+        """What came of the evaluation under way; and begin another if it is time for one."""
+        event = Event(state.exchange, self.holder.last_loss, None, False)
+        found = beside.look()
+        if found is not None:
+            is_best = self._judge(found, stop, state)
+            event = event._replace(metrics=found.metrics, is_best=is_best, measured=found.exchange)
+        if is_due or beside.is_owed:
+            if beside.ask(state.exchange):
+                return event._replace(is_asked=True)
+            state.skipped_evaluations += 1
+            return event._replace(skipped=beside.waits_for)
+        return event
+
+    def _watched(self, metrics: Mapping[str, float], stop: Stop) -> float:
+        """The metric that decides; more is better."""
+        name = stop.metric or self.holder.task.quality_name
+        if name not in metrics:
+            raise DataError(
+                f"stop.metric: '{name}' can't be measured on the validation part, which lacks a "
+                "class; use a larger one, or another metric"
+            )
+        return -metrics[name] if name in LOWER_IS_BETTER else metrics[name]
+
+    def _judge(self, found: Measured, stop: Stop, state: LoopState) -> bool:
+        quality = self._watched(found.metrics, stop)
         is_best = quality > state.best_quality
         if is_best:
-            state.best_quality, state.best_exchange = quality, state.exchange
+            state.best_quality, state.best_exchange = quality, found.exchange
             state.num_without_best = 0
         else:
             state.num_without_best += 1
-        if stop.target is not None and quality >= stop.target:
+        sign = -1 if stop.metric in LOWER_IS_BETTER else 1
+        if stop.target is not None and quality >= sign * stop.target:
             state.stopped_by = "target"
         elif stop.patience is not None and state.num_without_best >= stop.patience:
             state.stopped_by = "patience"
         return is_best
 
-    def outputs(self, part: str, plan: BatchPlan) -> Tensor:
-        """Raw outputs for every sample of a part, in the part's order."""
-        return self.fabric.run(self._outputs(part, plan))
+    def predictions(
+        self,
+        part: str,
+        plan: BatchPlan,
+        *,
+        each: bool = False,
+        known: Mapping[int, Answer] | None = None,
+        finished: Callable[[int, Answer], None] | None = None,
+    ) -> Predictions:
+        """Predict every sample of a part; batches are in flight together (``core.window``).
 
-    async def _outputs(self, part: str, plan: BatchPlan) -> Tensor:
-        parties = self.aside()
-        numbers = range(plan.num_batches)
-        rows = [
-            await self.method.predict(self.holder, parties, Batch(part, number))
-            for number in numbers
-        ]
-        return _in_order(rows, plan)
+        Args:
+            part: Its name.
+            plan: Its batches.
+            each: Whether every party's own predictions are wanted too.
+            known: Answers of batches that need not be asked for again, by number.
+            finished: Told the number and the answer of every other batch, as it ends.
 
-    def outputs_each(self, part: str, plan: BatchPlan) -> dict[str, Predicted]:
-        """Raw outputs of every party with a predictor of its own, for the samples that it has."""
-        return self.fabric.run(self._outputs_each(part, plan))
-
-    async def _outputs_each(self, part: str, plan: BatchPlan) -> dict[str, Predicted]:
-        parties = self.aside()
-        found: dict[str, list[Predicted]] = {}
-        for number in range(plan.num_batches):
-            positions = plan.positions(number)
-            answers = await self.method.predict_each(self.holder, parties, Batch(part, number))
-            for name, outputs in answers.items():
-                found.setdefault(name, []).append(Predicted(positions, outputs))
-        return _joined(found)
-
-    def predictions(self, part: str, plan: BatchPlan) -> Predictions:
-        """What ``outputs`` and ``outputs_each`` give, asking once where that is enough."""
-        return self.fabric.run(self._predictions(part, plan))
-
-    async def _predictions(self, part: str, plan: BatchPlan) -> Predictions:
-        method, holder, parties = self.method, self.holder, self.aside()
-        rows: list[Tensor] = []
-        found: dict[str, list[Predicted]] = {}
-        for number in range(plan.num_batches):
-            batch = Batch(part, number)
-            each = await method.predict_each(holder, parties, batch)
-            row = method.answer_from(holder, parties, batch, each) if each else None
-            rows.append(await method.predict(holder, parties, batch) if row is None else row)
-            for name, outputs in each.items():
-                found.setdefault(name, []).append(Predicted(plan.positions(number), outputs))
-        return Predictions(_in_order(rows, plan), _joined(found))
-
-    def evaluate(self, part: str) -> dict[str, float]:
-        """Loss and every metric of the task on one part."""
-        labels = self.holder.parts[part]
-        outputs, each = self.predictions(part, labels.plan)
-        if not torch.isfinite(outputs).all():
-            raise self.fabric.run(self._diverged(part))
-        task = self.holder.task
-        measured = {
-            "loss": task.loss(outputs, labels.targets).item(),
-            **task.measure(outputs, labels.values),
-        }
-        return {**measured, **measure_each(task, each, labels.values)} if each else measured
-
-    async def _diverged(self, part: str) -> Diverged:
-        """Whose numbers are no longer finite: a party's embeddings, or else the fusion model's."""
-        # Of a sum nobody can tell whose it was; a party whose own numbers are wild says so itself.
-        parties, batch = self.aside(), Batch(part, 0)
-        here = self.holder.observed(batch, parties.names)
-        asked = {} if self.sums else await parties.ask("infer", batch, among=here)
-        wild = [name for name, item in asked.items() if not torch.isfinite(item).all()]
-        who = wild[0] if wild else self.holder.name
-        exchange = self.holder.exchange
-        return Diverged(
-            f"exchange {exchange}: predictions on the {part} part are no longer finite, from "
-            f"'{who}' on; lower its learning rate",
-            exchange=exchange,
-            party=who,
+        Returns:
+            Raw outputs in the part's order: its batches may be shuffled, its samples are not.
+        """
+        return self.fabric.run(
+            self.predicting(part, plan, each=each, known=known, finished=finished)
         )
 
-    def state(self) -> dict[str, Any]:
-        """The label holder's and the fabric's state; parties keep their own."""
-        return {
-            "holder": self.holder.state(),
-            "parties": self.parties.state(),
-            "fabric": self.fabric.state(),
-            "meter": self.fabric.meter.state(),
-        }
+    async def predicting(
+        self,
+        part: str,
+        plan: BatchPlan,
+        *,
+        each: bool,
+        known: Mapping[int, Answer] | None = None,
+        finished: Callable[[int, Answer], None] | None = None,
+    ) -> Predictions:
+        """The same for whoever has other things to do meanwhile; see ``predictions``."""
+        answers = dict(known or {})
+
+        def end(number: int, answer: Answer) -> None:
+            answers[number] = answer
+            if finished is not None:
+                finished(number, answer)
+
+        wanted = [number for number in range(plan.num_batches) if number not in answers]
+        # Where parts of a sum are masked, the first one agrees on keys for all.
+        num_first = 1 if self.sums is not None or len(wanted) == 1 else 0
+        for number in wanted[:num_first]:
+            parties = self.beside(self.fabric.aside(), self.patience, {part: plan})
+            alone = self.method.predict(self.holder, parties, Batch(part, number), each=each)
+            end(number, await alone)
+        if len(wanted) > num_first:
+            await self._in_window(part, plan, wanted[num_first:], each, end)
+        return self._joined(part, plan, answers)
+
+    async def _in_window(
+        self,
+        part: str,
+        plan: BatchPlan,
+        numbers: Sequence[int],
+        each: bool,
+        end: Callable[[int, Answer], None],
+    ) -> None:
+        def question(number: int) -> Question[Answer]:
+            def begin(fabric: Fabric) -> Coroutine[Any, Any, Answer]:
+                parties = self.beside(fabric, self.patience, {part: plan})
+                return self.method.predict(self.holder, parties, Batch(part, number), each=each)
+
+            return Question(num_rows=len(plan.positions(number)), begin=begin)
+
+        await ask_in_window(
+            self.fabric.aside(),
+            [question(number) for number in numbers],
+            finished=lambda place, answer: end(numbers[place], answer),
+        )
+
+    def _joined(self, part: str, plan: BatchPlan, answers: Mapping[int, Answer]) -> Predictions:
+        """Answers to all batches of a part, in the part's order."""
+        positions = [plan.positions(number) for number in range(plan.num_batches)]
+        order = torch.cat(positions).argsort()
+        used: list[tuple[str, ...]] = []
+        found: dict[str, list[Predicted]] = {}
+        for number, own in enumerate(positions):
+            here = self.holder.observed(Batch(part, number), self.fabric.names)
+            used += _used(answers[number].used, here, len(own))
+            for name, outputs in answers[number].each.items():
+                there = own if here.is_complete else own[here.rows[name]]
+                found.setdefault(name, []).append(Predicted(there, outputs))
+        return Predictions(
+            outputs=torch.cat([answers[number].outputs for number in range(len(positions))])[order],
+            each={
+                name: Predicted(*(torch.cat(item) for item in zip(*found[name], strict=True)))
+                for name in sorted(found)
+            },
+            used=[used[place] for place in order.tolist()],
+        )
+
+    def snapshot(self) -> Snapshot:
+        """The label holder's and the fabric's state at this moment; parties keep their own."""
+        own = {"holder": self.holder.state(), "parties": self.parties.state()}
+        return Snapshot(self.fabric, own)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put back what ``state`` gave."""
+        """Put back what ``snapshot`` gave."""
         self.holder.restore(state["holder"])
         self.parties.restore(state["parties"])
         self.fabric.restore(state["fabric"])
         self.fabric.meter.restore(state["meter"])
 
 
-def _in_order(rows: Sequence[Tensor], plan: BatchPlan) -> Tensor:
-    """Outputs of all batches in the part's order: its batches may be shuffled, labels are not."""
-    order = torch.cat([plan.positions(number) for number in range(plan.num_batches)])
-    return torch.cat(list(rows))[order.argsort()]
-
-
-def _joined(found: Mapping[str, Sequence[Predicted]]) -> dict[str, Predicted]:
-    return {
-        name: Predicted(*(torch.cat(item) for item in zip(*found[name], strict=True)))
-        for name in sorted(found)
-    }
+def _used(names: tuple[str, ...], here: Observed, num_samples: int) -> list[tuple[str, ...]]:
+    """For every sample of a batch those of these parties that have it."""
+    if here.table is None:
+        return [names] * num_samples
+    columns = [(place, name) for place, name in enumerate(here.names) if name in names]
+    return [tuple(name for place, name in columns if row[place]) for row in here.table.tolist()]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.core.batches import BatchPlan
-from colonnade.core.block_sets import rarity_of_sets, sample_sets, weighted_losses
 from colonnade.core.errors import Diverged, MissingBlock
+from colonnade.core.evaluation_mode import Evaluation
 from colonnade.core.fabric import Clock, RealClock
 from colonnade.core.local_optimizers import LocalOptimizer
+from colonnade.core.memory import Memory
 from colonnade.core.messages import Batch
 from colonnade.core.optimizers import OptimizerSpec, optimizer_state, restore_optimizer
-from colonnade.core.presence import Presence
+from colonnade.core.presence import Observed, Presence
 from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task
 
@@ -38,6 +40,18 @@ class LabelHolder:
     """Holds labels and fusion model; sees of the parties only what crossed a link.
 
     A block of its own, where it has one, is a party at its side: same verbs, a link of no length.
+
+    Args:
+        name: Its name in the federation.
+        task: What is predicted, and the loss.
+        fusion: Its network from embeddings to outputs.
+        optimizer: The settings of the fusion model's optimizer.
+        parts: Labels, by part.
+        presence: Who has which sample, of the parts that are not complete.
+        seed: The run's seed; the label holder derives its own stream from it.
+        deterministic: Whether the fusion model draws nothing.
+        clock: Its clock; the machine's if not given.
+        left: The parties that were trained with and left for good.
     """
 
     def __init__(
@@ -59,6 +73,8 @@ class LabelHolder:
         self.left = left
         self.task = task
         self.fusion = fusion
+        self._evaluating = Evaluation(fusion)
+        self._loss = task.loss_function
         self._parameters = list(fusion.parameters())
         self.optimizer = optimizer.build(self._parameters)
         self.parts = dict(parts)
@@ -67,98 +83,110 @@ class LabelHolder:
         self.clock: Clock = clock or RealClock()
         self.exchange = 0
         self.last_loss = math.nan
-        # What a method remembers between exchanges (tables of embeddings, delay counters, ...);
-        # tensors and plain values only, so that it is part of every checkpoint.
-        self.memory: dict[str, Any] = {}
+        # What a method remembers between exchanges: tables of embeddings, delay counters, ...
+        self.memory = Memory()
         # For what a method draws at the label holder.
         self.seed = derive_seed(seed, "label holder")
         self._deterministic = deterministic
         self._num_fusions = 0
 
+    def over(self, parts: Mapping[str, LabelPart], presence: Mapping[str, Presence]) -> LabelHolder:
+        """The same label holder over other samples: for one prediction.
+
+        Args:
+            parts: Labels by part, where they are known.
+            presence: Who has which sample, of the parts that are not complete.
+
+        Returns:
+            A label holder with the same weights, and these parts alone.
+        """
+        view = copy.copy(self)
+        view.parts, view.presence = dict(parts), dict(presence)
+        return view
+
     def targets(self, batch: Batch) -> Tensor:
-        """The encoded labels of a batch."""
+        """The encoded labels of a batch.
+
+        Args:
+            batch: The samples.
+
+        Returns:
+            A row or a number per sample, as the loss expects them.
+        """
         part = self.parts[batch.part]
         return part.targets[part.plan.positions(batch.number)]
 
     def trained_with(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """These parties and those who left, in party order."""
+        """Everybody who was trained together.
+
+        Args:
+            names: The parties that are here.
+
+        Returns:
+            These and those who left, in party order.
+        """
         return tuple(sorted((*names, *self.left)))
 
-    def observed(self, batch: Batch, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Which of these parties have the samples of a batch."""
+    def observed(self, batch: Batch, names: tuple[str, ...]) -> Observed:
+        """Which samples of a batch each party has.
+
+        Args:
+            batch: The samples.
+            names: The parties in question, in party order.
+
+        Returns:
+            The parties that have some, and which.
+        """
         known = self.presence.get(batch.part)
-        if known is None:
-            return names
-        here = known.observed(batch.number)
-        return tuple(name for name in names if name in here)
+        if known is not None:
+            return known.observed(batch.number, names)
+        part = self.parts.get(batch.part)
+        num_samples = 0 if part is None else len(part.plan.positions(batch.number))
+        return Observed(names=names, num_samples=num_samples)
 
-    def learn(self, embeddings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Loss of one batch, one update of the fusion model, and dL/dh_k for every embedding.
+    def learn(
+        self, embeddings: Mapping[str, Tensor], batch: Batch, places: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """One update of the fusion model from one batch.
 
-        The gradients belong to the loss before the update.
+        Args:
+            embeddings: By party.
+            batch: The samples.
+            places: The places in the batch that the embeddings are of, if not of all; each counts
+                as much as a sample of the whole batch.
+
+        Returns:
+            dL/dh_k by party; the loss is the one before the update.
         """
         self.begin_local_steps()
-        gradients = self.gradients(embeddings, batch)
+        gradients = self.gradients(embeddings, batch, places=places)
         self.step()
         return gradients
 
-    def learn_batches(
-        self, embeddings: Sequence[Mapping[str, Tensor]], batches: Sequence[Batch]
-    ) -> list[dict[str, Tensor]]:
-        """One update over several batches together; dL/dh_k of each batch's own mean loss."""
-        if len(batches) == 1:
-            return [self.learn(embeddings[0], batches[0])]
-        sizes = [len(next(iter(item.values()))) for item in embeddings]
-        joined = {name: torch.cat([item[name] for item in embeddings]) for name in embeddings[0]}
-        self.begin_local_steps()
-        gradients = self.gradients(joined, *batches)
-        self.step()
-        # The joint loss averages over all the samples; each batch's own, over its own only.
-        split = {name: torch.split(item, sizes) for name, item in gradients.items()}
-        return [
-            {name: split[name][at] * (sum(sizes) / size) for name in split}
-            for at, size in enumerate(sizes)
-        ]
+    def gradients(
+        self, embeddings: Mapping[str, Tensor], *batches: Batch, places: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Loss and gradients; the update of the fusion model is left for ``step``.
 
-    def gradients(self, embeddings: Mapping[str, Tensor], *batches: Batch) -> dict[str, Tensor]:
-        """Loss and dL/dh_k; the update of the fusion model is left for ``step``."""
+        Args:
+            embeddings: By party; of several batches, one below the other.
+            batches: The samples.
+            places: As in ``learn``.
+
+        Returns:
+            dL/dh_k by party.
+        """
         self.clock.begin()
         leaves = {name: item.detach().requires_grad_() for name, item in embeddings.items()}
         targets = [self.targets(batch) for batch in batches]
         joined = targets[0] if len(targets) == 1 else torch.cat(targets)
-        loss = self.task.loss(self._fuse(leaves), joined)
-        self.record_loss(loss.item(), embeddings)
-        return self._pulled(loss, leaves)
-
-    def gradients_over_sets(
-        self,
-        embeddings: Mapping[str, Tensor],
-        batch: Batch,
-        weights: Tensor,
-        rarity: Tensor | None = None,
-    ) -> dict[str, Tensor]:
-        """Loss over one sampled set of blocks of every size, and dL/dh_k.
-
-        Needs a fusion model that averages; ``weights`` has one number per size, ``rarity`` a
-        factor per embedding.
-        """
-        self.clock.begin()
-        leaves = {name: item.detach().requires_grad_() for name, item in embeddings.items()}
-        blocks = torch.stack(list(leaves.values()))
-        seed = derive_seed(self.seed, "sets", batch.part, batch.number)
-        sets = sample_sets(len(blocks), seed, blocks.dtype, own=False)
-        averages = (sets @ blocks.flatten(1)).view(len(sets) * blocks.shape[1], -1)
-        # The average is taken here; one embedding alone goes through as it is.
-        outputs = self._fuse({next(iter(leaves)): averages})
-        targets = self.targets(batch)
-        repeated = targets.repeat(len(sets), *(1 for _ in targets.shape[1:]))
-        losses = self.task.losses(outputs, repeated).view(len(sets), -1)
-        weights = weights.to(losses.dtype)
-        plain = weighted_losses(losses.detach(), weights / weights.sum())
-        self.record_loss(plain.item(), embeddings)
-        if rarity is not None:
-            weights = weights * rarity_of_sets(sets, rarity)
-        return self._pulled(weighted_losses(losses, weights), leaves)
+        if places is None:
+            loss = self._loss(self.fuse(leaves), joined)
+            self.record_loss(loss.item(), embeddings)
+            return self.pull(loss, leaves)
+        losses = self.task.losses(self.fuse(leaves), joined[places])
+        self.record_loss(losses.mean().item(), embeddings)
+        return self.pull((losses * (1 / len(joined))).sum(), leaves)
 
     def record_loss(
         self,
@@ -166,7 +194,16 @@ class LabelHolder:
         embeddings: Mapping[str, Tensor],
         predictions: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Remember an exchange's loss; raise Diverged, naming who began it, if it is no number."""
+        """Remember an exchange's loss.
+
+        Args:
+            loss: Its value.
+            embeddings: By party, the embeddings that it was computed from.
+            predictions: By party, the outputs that it was computed from, if parties sent any.
+
+        Raises:
+            Diverged: If the loss is not finite; the error names the party whose values began it.
+        """
         self.last_loss = loss
         if math.isfinite(loss):
             return
@@ -175,8 +212,16 @@ class LabelHolder:
             raise self._diverged(embeddings)
         raise self._diverged(predictions, "a prediction")
 
-    def _pulled(self, loss: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Back-propagate to the fusion model's weights and to the embeddings."""
+    def pull(self, loss: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Back-propagate to the fusion model's weights, for ``step``, and to the embeddings.
+
+        Args:
+            loss: Made of what ``fuse`` gave for the leaves.
+            leaves: Embeddings that require gradients, by party.
+
+        Returns:
+            dL/dh_k by party.
+        """
         for parameter in self._parameters:
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
@@ -187,15 +232,29 @@ class LabelHolder:
         return gradients
 
     def judge(self, predictions: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """The loss of each party's own prediction, and dL_k/dR_k for every one of them.
+        """Compute the loss of each party's own prediction; ``last_loss`` is their mean.
 
-        ``last_loss`` is the mean of the losses.
+        A sample counts 1 / (samples of the batch) in the loss of everybody who has it.
+
+        Args:
+            predictions: Raw outputs by party, of the samples that it has.
+            batch: The samples.
+
+        Returns:
+            dL_k/dR_k by party.
+
+        Raises:
+            MissingBlock: If there is no prediction.
+            Diverged: If a loss is not finite.
         """
         if not predictions:
             raise MissingBlock(
                 f"exchange {self.exchange}: nobody's prediction came; raise patience.timeout"
             )
         self.clock.begin()
+        here = self.observed(batch, tuple(predictions))
+        if not here.is_complete:
+            return self._judge_own(predictions, batch, here)
         leaves = {name: item.detach().requires_grad_() for name, item in predictions.items()}
         targets = self.targets(batch)
         losses = torch.stack([self.task.loss(leaf, targets) for leaf in leaves.values()])
@@ -207,33 +266,73 @@ class LabelHolder:
         self.clock.work("fuse")
         return dict(zip(leaves, gradients, strict=True))
 
+    def _judge_own(
+        self, predictions: Mapping[str, Tensor], batch: Batch, here: Observed
+    ) -> dict[str, Tensor]:
+        """The same where not everybody has every sample."""
+        targets, gradients = self.targets(batch), {}
+        losses, totals = [], []
+        for name, outputs in predictions.items():
+            weights = outputs.new_ones(len(outputs)) / len(targets)
+            loss, gradients[name] = self.task.weighed(outputs, targets[here.rows[name]], weights)
+            losses.append(loss)
+            totals.append(weights.sum())
+        self.record_losses(losses, totals, predictions)
+        self.clock.work("fuse")
+        return gradients
+
+    def record_losses(
+        self,
+        losses: Iterable[Tensor],
+        totals: Iterable[Tensor],
+        predictions: Mapping[str, Tensor],
+        embeddings: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Remember an exchange's loss where predictors answer for different samples.
+
+        Args:
+            losses: Every predictor's weighted mean loss.
+            totals: The sums of their weights.
+            predictions: As in ``record_loss``, which raises Diverged; so ``embeddings``.
+        """
+        counts = torch.stack(list(totals))
+        mean = (torch.stack(list(losses)) * counts).sum() / counts.sum()
+        self.record_loss(mean.item(), embeddings or {}, predictions)
+
     def step(self) -> None:
         """Update the fusion model along the gradients computed last."""
         self.optimizer.step()
         self.clock.work("fuse")
 
     def begin_local_steps(self) -> None:
-        """Tell an optimizer that minds exchanges that one begins (Flex-VFL, section IV)."""
+        """Tell an optimizer with state per exchange that one begins (Flex-VFL, section IV)."""
         if isinstance(self.optimizer, LocalOptimizer):
             self.optimizer.begin_exchange()
 
     def scale_learning_rate(self, factor: float) -> None:
-        """Multiply the fusion model's learning rate."""
+        """Multiply the fusion model's learning rate by a ``factor``."""
         for group in self.optimizer.param_groups:
             group["lr"] *= factor
 
     def infer(self, embeddings: Mapping[str, Tensor]) -> Tensor:
-        """The fusion model's outputs for prediction: evaluation mode, no graph."""
-        self.fusion.eval()
-        try:
-            with torch.no_grad():
-                outputs: Tensor = self.fusion(embeddings)
-        finally:
-            self.fusion.train()
+        """The fusion model's outputs for prediction: evaluation mode, no graph.
+
+        Args:
+            embeddings: By party.
+
+        Returns:
+            Raw outputs, a row per sample.
+        """
+        with self._evaluating():
+            outputs: Tensor = self.fusion(embeddings)
         return outputs
 
     def refuse_non_finite(self) -> None:
-        """Raise Diverged if the fusion model's weights are no longer finite."""
+        """Check the fusion model's weights.
+
+        Raises:
+            Diverged: If they are no longer finite.
+        """
         if not all(torch.isfinite(parameter).all() for parameter in self._parameters):
             raise Diverged(
                 f"exchange {self.exchange}: the fusion model's weights at '{self.name}' are no "
@@ -243,11 +342,15 @@ class LabelHolder:
             )
 
     def state(self) -> dict[str, Any]:
-        """Everything that training changes."""
+        """Everything that training changes.
+
+        Returns:
+            Plain values and tensors, for a checkpoint.
+        """
         return {
             "fusion": self.fusion.state_dict(),
             "optimizer": optimizer_state(self.optimizer),
-            "memory": self.memory,
+            "memory": self.memory.state(),
             "num_fusions": self._num_fusions,
         }
 
@@ -255,7 +358,7 @@ class LabelHolder:
         """Put back what ``state`` gave."""
         self.fusion.load_state_dict(state["fusion"])
         restore_optimizer(self.optimizer, state["optimizer"])
-        self.memory = dict(state["memory"])
+        self.memory.restore(state["memory"])
         self._num_fusions = state["num_fusions"]
 
     def _diverged(self, answers: Mapping[str, Tensor], what: str = "an embedding") -> Diverged:
@@ -268,16 +371,26 @@ class LabelHolder:
                     exchange=self.exchange,
                     party=name,
                 )
+        largest = {name: float(item.abs().max()) for name, item in answers.items() if item.numel()}
+        who = max(largest, key=lambda name: largest[name], default=self.name)
         return Diverged(
             f"exchange {self.exchange}: the loss is {self.last_loss} at label holder "
-            f"'{self.name}' though everything that came is finite; lower the learning rate of "
+            f"'{self.name}' though everything that came is finite (the largest value, "
+            f"{largest.get(who, 0.0):g}, is of '{who}'); lower the learning rate of "
             f"{'the fusion model' if what == 'an embedding' else 'the parties'}",
             exchange=self.exchange,
             party=self.name,
         )
 
-    def _fuse(self, embeddings: Mapping[str, Tensor]) -> Tensor:
-        """Fuse in training mode; dropout and the like draw from the label holder's own stream."""
+    def fuse(self, embeddings: Mapping[str, Tensor]) -> Tensor:
+        """Fuse in training mode; dropout and the like draw from the label holder's own stream.
+
+        Args:
+            embeddings: By party.
+
+        Returns:
+            Raw outputs with their graph.
+        """
         self._num_fusions += 1
         if self._deterministic:
             outputs: Tensor = self.fusion(embeddings)

@@ -8,18 +8,14 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from colonnade.core.errors import ProtocolError
-
 __all__ = [
     "Batch",
     "Call",
+    "Each",
     "Failure",
     "Reply",
     "Summand",
     "Value",
-    "isolated",
-    "num_call_bytes",
-    "num_payload_bytes",
     "pack_reply",
     "unpack_reply",
 ]
@@ -39,6 +35,13 @@ class Batch:
 Value: TypeAlias = (
     Tensor | Batch | int | float | str | bool | Mapping[str, Tensor] | Mapping[str, float] | None
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """An argument that differs by party; ``by_party`` has everybody's value."""
+
+    by_party: Mapping[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,47 +87,6 @@ class Reply:
     value: Value = None
     failure: Failure | None = None
     tick: int = 0
-
-
-def isolated(value: Value) -> Value:
-    """A copy without autograd graph that shares no memory with the original."""
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    # Before tables: whether something is a Mapping takes longer to find out than all else here.
-    if value is None or isinstance(value, Batch | int | float | str):
-        return value
-    if isinstance(value, Mapping) and all(
-        isinstance(key, str) and isinstance(item, Tensor | float | int | str)
-        for key, item in value.items()
-    ):
-        return {key: isolated(item) for key, item in value.items()}  # type: ignore[return-value]
-    raise ProtocolError(
-        f"a {type(value).__name__} can't cross a link; tensors, batches, numbers, texts and "
-        "tables of tensors or numbers can"
-    )
-
-
-def num_payload_bytes(value: Value) -> int:
-    """Bytes of the value itself: tensors in full, a batch or a number as 8, a text as UTF-8."""
-    if isinstance(value, Tensor):
-        return value.numel() * value.element_size()
-    if value is None:
-        return 0
-    if type(value) is Batch or type(value) is int:
-        return 8
-    if isinstance(value, str):
-        return len(value.encode())
-    if isinstance(value, Mapping):
-        return sum(len(key.encode()) + num_payload_bytes(item) for key, item in value.items())
-    return 8
-
-
-def num_call_bytes(call: Call) -> int:
-    """Bytes of all that a call carries: its arguments, and the sum that its answer is part of."""
-    num_bytes = sum(map(num_payload_bytes, call.arguments))
-    if call.summand is not None:
-        num_bytes += 8 + sum(len(name.encode()) for name in call.summand.names)
-    return num_bytes
 
 
 def pack_reply(reply: Reply) -> dict[str, Any]:

@@ -4,135 +4,214 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from colonnade.core.averages import ask_or_average
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
 from colonnade.core.parties import Parties
 from colonnade.core.party import Party
+from colonnade.core.releases import Kind
 
-__all__ = ["Method", "MethodInfo"]
+__all__ = ["Answer", "Method", "MethodInfo", "Needs"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodInfo:
-    """What people want to know of a method before they choose it."""
+    """A method's description, for people who choose one.
+
+    Attributes:
+        name: Its name in settings.
+        paper: The paper and where in it.
+        summary: One line.
+        tolerates_slow: Whether a slow party delays nobody else.
+        tolerates_missing: Whether it uses samples that some parties don't have.
+        heterogeneous_models: Whether parties may have different networks.
+    """
 
     name: str
     paper: str
     summary: str
-    tolerates_slow: bool
-    tolerates_missing: bool
-    heterogeneous_models: bool
-    private_labels: bool
+    tolerates_slow: bool = False
+    tolerates_missing: bool = False
+    heterogeneous_models: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a method needs of parties, labels and sums.
+
+    Attributes:
+        embeddings: Whether the label holder needs each party's embedding by itself, or a sum over
+            parties (``parties.total``) will do, so that embeddings may be blinded.
+        one_width: Whether embeddings are added up or averaged, so that all have one width.
+        heads: Whether every party has a network from an embedding to outputs, its "head".
+        fusion: Whether the label holder has a network of its own over the embeddings.
+        labels: Whether labels stay with the label holder, or parties have them by agreement.
+        pooled: Whether all columns come to one place: a baseline that no federation can have.
+        protectable: Whether everything made of columns goes through ``Party.encode`` or
+            ``Party.infer``, where protections act.
+        packing: Settings of the compression that every party should use.
+    """
+
+    embeddings: Literal["each", "sum"] = "each"
+    one_width: bool = False
+    heads: bool = False
+    fusion: bool = True
+    labels: Literal["private", "shared"] = "private"
+    pooled: bool = False
+    protectable: bool = True
+    packing: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A prediction for one batch.
+
+    Attributes:
+        outputs: The federation's raw outputs, a row per sample.
+        each: The raw outputs of every party that has a predictor of its own: a row per sample that
+            the party has.
+        used: The parties whose blocks ``outputs`` was made from, each for the samples that it has;
+            empty for a guess.
+    """
+
+    outputs: Tensor
+    each: Mapping[str, Tensor] = field(default_factory=dict)
+    used: tuple[str, ...]
 
 
 class Method(ABC):
     """A way to train; a subclass is a frozen dataclass whose fields are its settings.
 
-    ``exchange`` reads like the algorithm box of the paper. It keeps no state in the method:
-    what must last goes into ``holder.memory`` or stays with the parties.
+    ``exchange`` reads like the algorithm box of the paper. It keeps no state in the method: what
+    must last goes into ``holder.memory`` or stays with the parties. A subclass must have ``info``,
+    ``party``, ``exchange`` and ``predict``; everything else has a default.
     """
 
     info: ClassVar[MethodInfo]
     party: ClassVar[type[Party]]
-    # Embeddings of different parties are added up or averaged, so they need one width.
-    adds_embeddings: ClassVar[bool] = False
-    # Brings all columns to one place: a baseline that no federation can have.
-    pools_blocks: ClassVar[bool] = False
-    # What parties send tells the label holder their columns: refused between organisations.
-    shows_columns: ClassVar[bool] = False
-    # Whatever is made of columns goes through the one encoder, where protections are.
-    can_be_protected: ClassVar[bool] = True
-    # Takes sums of embeddings (``parties.total``) where it can, so that they may be blinded.
-    takes_sums: ClassVar[bool] = False
 
     @property
-    def has_heads(self) -> bool:
-        """Whether every party has a network from an embedding to the outputs, its "head"."""
-        return False
-
-    @property
-    def has_fusion(self) -> bool:
-        """Whether the label holder has a network of its own over the embeddings."""
-        return True
-
-    @property
-    def shares_labels(self) -> bool:
-        """Whether parties need labels of their own, by agreement beforehand."""
-        return False
-
-    @property
-    def wants_packed(self) -> Mapping[str, Any] | None:
-        """Settings of the compression that every party should use; none unless a method says so."""
-        return None
+    def needs(self) -> Needs:
+        """What the method needs of everybody; a subclass may set it as a plain attribute."""
+        return Needs()
 
     @abstractmethod
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
-        """One exchange: everything between two moments at which a checkpoint may be taken."""
+        """One exchange: everything between two moments at which a checkpoint may be taken.
+
+        Args:
+            holder: The label holder: labels, fusion model, memory.
+            parties: All parties, through their links.
+            batch: The training batch whose turn it is.
+        """
+
+    @abstractmethod
+    async def predict(
+        self, holder: LabelHolder, parties: Parties, batch: Batch, *, each: bool
+    ) -> Answer:
+        """Predict one batch.
+
+        Args:
+            holder: The label holder.
+            parties: All parties, through their links.
+            batch: The samples.
+            each: Whether the answers of all parties' own predictors are wanted too. Every question
+                releases samples, so a method asks nobody in vain.
+
+        Returns:
+            The outputs, and the blocks that they were made from.
+
+        Raises:
+            MissingBlock: If a block that the method needs did not come.
+        """
 
     async def begin(self, holder: LabelHolder, parties: Parties) -> None:  # noqa: B027
-        """What happens once, before the first exchange; nothing unless a method says so."""
+        """Do what happens once, before the first exchange.
 
-    async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
-        """Raw outputs for a batch; by default the fusion of every party's embedding."""
-        return holder.infer(await ask_or_average(parties, "infer", batch))
-
-    async def predict_each(
-        self, holder: LabelHolder, parties: Parties, batch: Batch
-    ) -> Mapping[str, Tensor]:
-        """Raw outputs for a batch of every party that has a predictor of its own and the samples.
-
-        None unless a method gives the parties predictors.
+        Args:
+            holder: The label holder.
+            parties: All parties, through their links.
         """
-        return {}
 
-    def answer_from(
-        self, holder: LabelHolder, parties: Parties, batch: Batch, each: Mapping[str, Tensor]
+    def participants(self, names: tuple[str, ...], label_holder: str) -> tuple[str, ...]:
+        """Choose the parties that take part.
+
+        Args:
+            names: All parties, in party order.
+            label_holder: The label holder's name, which may be among them.
+
+        Returns:
+            Some of ``names``, or the label holder alone.
+        """
+        return names
+
+    def kept_apart(
+        self, part: str, table: Tensor, names: tuple[str, ...], label_holder: str
     ) -> Tensor | None:
-        """What ``predict`` would give, from what ``predict_each`` gave; asks nobody again.
+        """Say which samples of a part must not share a batch, where blocks are missing.
 
-        Every question is a release of the samples. None, unless a method says so, if ``predict``
-        has to ask for itself.
+        Args:
+            part: Its name.
+            table: Whether each sample is there: a row per sample, a column per party.
+            names: The parties, in party order.
+            label_holder: The label holder's name, which may be among them.
+
+        Returns:
+            A number per sample: those with different ones have different batches. None if any
+            samples may share a batch.
         """
         return None
 
-    def used(
-        self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder
-    ) -> tuple[str, ...]:
-        """Whose blocks ``predict`` uses, of those that are there; all unless a method says so."""
-        return observed
-
-    def participants(self, names: tuple[str, ...], label_holder: str) -> tuple[str, ...]:
-        """Which parties take part; all unless a method says otherwise."""
-        return names
-
     def predictor_sets(self, names: tuple[str, ...]) -> tuple[int, ...]:
-        """Sets of parties with networks of their own, by number (``core/party_sets``).
+        """Sets of parties with networks of their own, by number (``parts/party_sets``).
 
-        None unless a method says so: then there is one predictor, of all parties.
+        Args:
+            names: All parties, in party order.
+
+        Returns:
+            Empty if there is one predictor, of all parties.
         """
         return ()
 
-    def refuses_sums(self, combine: str) -> str:
-        """Why this method can't do with sums of embeddings; empty if it can.
-
-        ``combine`` is how the label holder's fusion brings embeddings together.
-        """
-        if not self.takes_sums:
-            return f"method '{self.info.name}' needs every party's embedding by itself"
-        if self.has_fusion and combine != "mean":
-            return f"fusion with combine = '{combine}' needs every party's embedding by itself"
-        return ""
-
     def findings(self, holder: LabelHolder) -> Mapping[str, Any]:
-        """What a run's summary should say of this method in particular."""
+        """What a run's summary should say of this method in particular.
+
+        Args:
+            holder: The label holder, whose memory may hold counts.
+
+        Returns:
+            Plain values for JSON, by name.
+        """
         return {}
 
     def exchanges_per_epoch(self, num_batches: int, num_parties: int) -> int:
-        """How many exchanges go once through the training part."""
+        """How many exchanges go once through the training part.
+
+        Args:
+            num_batches: Batches of the training part.
+            num_parties: Parties that take part.
+
+        Returns:
+            The number of exchanges, at least 1.
+        """
         return num_batches
+
+    @property
+    def most_local_steps(self) -> int:
+        """How many local steps a party takes on one embedding at most.
+
+        By default what a setting ``local_steps`` says, or one.
+        """
+        steps: int = getattr(self, "local_steps", 1)
+        return steps
+
+    @property
+    def stays_home(self) -> bool:
+        """Whether columns and labels stay where they are, as they must between organisations."""
+        releases = [known.releases for known in self.party.verbs.values()]
+        needs = self.needs
+        return not needs.pooled and needs.labels == "private" and Kind.COLUMNS not in releases

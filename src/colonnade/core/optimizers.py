@@ -28,6 +28,10 @@ OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {
     "decaying_sgd": DecayingSGD,
 }
 
+# These divide a gradient by its own size, and weight decay is a part of it: however small, it
+# takes weights to zero by whole steps once the label holder sends gradients of zero.
+_RESCALING = frozenset({"adam", "adagrad", "rmsprop"})
+
 # One fused kernel for all parameters instead of several small ones each.
 _FUSED = frozenset({"sgd", "adam", "adamw", "adagrad"})
 
@@ -54,6 +58,19 @@ class OptimizerSpec:
             self.build([nn.Parameter(torch.zeros(1))])
         except (TypeError, ValueError, RuntimeError) as error:
             raise ConfigError(f"options: {self.name} refuses them: {error}") from error
+
+    @property
+    def shrinkage(self) -> float:
+        """The share that weight decay takes off the weights in a step.
+
+        Infinite where the optimizer rescales weight decay, so that its size means nothing.
+        """
+        group = self.build([nn.Parameter(torch.zeros(1))]).param_groups[0]
+        decay = float(group.get("weight_decay", 0.0))
+        momentum = float(group.get("momentum", 0.0))
+        if decay and (self.name in _RESCALING or momentum >= 1):
+            return math.inf
+        return self.lr * decay / (1 - momentum) if decay else 0.0
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """Make the optimizer for these parameters."""

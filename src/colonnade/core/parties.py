@@ -12,73 +12,51 @@ correlation id and counted, never awaited or cancelled.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from colonnade.core.errors import (
-    BudgetSpent,
-    ConfigError,
-    Diverged,
-    NoAnswer,
-    PartyFailed,
-    ProtocolError,
-    Refused,
-)
+from colonnade.core.attendance import Attendance
+from colonnade.core.batches import BatchPlan
+from colonnade.core.doors import Door
+from colonnade.core.errors import NoAnswer, ProtocolError
 from colonnade.core.fabric import Fabric
-from colonnade.core.messages import Call, Reply, Summand, Value, pack_reply, unpack_reply
-from colonnade.core.protection import Reader
-from colonnade.core.sums import Sums, Total
+from colonnade.core.failures import bad_reply, failure_of, no_answer
+from colonnade.core.messages import Batch, Call, Each, Reply, Summand, pack_reply, unpack_reply
+from colonnade.core.patience import Arrival, Patience
+from colonnade.core.presence import Presence
+from colonnade.core.respondent import Agreed, Awaited, Fault, fault_in_answer
+from colonnade.core.sums import Sums, Total, added_up
+from colonnade.core.verbs import Verb
 
 __all__ = ["Arrival", "Each", "Parties", "Patience", "Total", "each"]
 
-# Failures that are decisions: they keep their kind on the way.
-_REFUSALS: Mapping[str, type[Refused]] = {"Refused": Refused, "BudgetSpent": BudgetSpent}
-
-
-@dataclass(frozen=True, slots=True)
-class Each:
-    """An argument that differs by party."""
-
-    by_party: Mapping[str, Value]
-
 
 def each(by_party: Mapping[str, Any]) -> Each:
-    """Give every party its own value: ``tell("descend", batch, each(gradients))``."""
+    """Give every party a value of its own: ``tell("descend", batch, each(gradients))``.
+
+    Args:
+        by_party: The values, by party.
+
+    Returns:
+        An argument for ``ask`` and ``tell``.
+    """
     return Each(by_party)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Patience:
-    """How long to wait for a party that does not answer, and what then.
-
-    ``timeout`` counts ticks (milliseconds); without one the label holder waits for ever. When it
-    has passed, ``stop`` ends the run with an error that names the party, ``continue`` goes on
-    without it (only for methods that can).
-    """
-
-    timeout: int | None = None
-    then: Literal["stop", "continue"] = "stop"
-
-    def __post_init__(self) -> None:
-        if self.timeout is not None and self.timeout < 1:
-            raise ConfigError(f"timeout: at least 1 tick, got {self.timeout}")
-
-
-class Arrival(NamedTuple):
-    """One answer, as it came."""
-
-    party: str
-    value: Any
-    tick: int
-
-
 class Parties:
-    """All parties of a federation, as the label holder sees them: through links only."""
+    """All parties of a federation, as the label holder sees them: through links only.
+
+    Args:
+        fabric: What carries the calls.
+        patience: How long to wait for a silent party, and what then.
+        sums: How to add up answers that are hidden one by one.
+        door: The label holder's own door.
+        verbs: The parties' verbs, by name, for what they declare: answers are checked against it.
+        agreed: Types and widths of answers, where they are agreed.
+        plans: The batches of every part, which tell how many rows an answer has.
+        presence: Who has which sample, of the parts that are not complete.
+    """
 
     def __init__(
         self,
@@ -86,29 +64,47 @@ class Parties:
         patience: Patience | None = None,
         *,
         sums: Sums | None = None,
-        read: Reader | None = None,
+        door: Door | None = None,
+        verbs: Mapping[str, Verb] | None = None,
+        agreed: Agreed | None = None,
+        plans: Mapping[str, BatchPlan] | None = None,
+        presence: Mapping[str, Presence] | None = None,
     ) -> None:
         self.names = fabric.names
+        self.attendance = Attendance(self.names)
         self._sums = sums
-        self._read = read
+        # The label holder's own door: what goes down passes it, what comes up is read there.
+        self._door = door
+        self._verbs = verbs or {}
+        self._agreed = agreed
+        self.plans = plans or {}
+        self._presence = presence or {}
         self.exchange = 0
         self.num_dropped = 0
         self.fabric = fabric
         self._patience = patience or Patience()
         self._next_id = 0
-        self._started: dict[int, tuple[str, int]] = {}
+        self._started: dict[int, Awaited] = {}
         self._arrived: deque[Reply] = deque()
+        self._given_up: set[int] = set()  # calls whose answers nobody waits for any more
         # Calls told and not yet known to be done, oldest first; a failure among them is raised.
         self._told: dict[str, deque[int]] = {name: deque() for name in self.names}
 
     def now(self) -> int:
-        """The current tick."""
+        """The current tick.
+
+        Returns:
+            Milliseconds on the fabric's clock.
+        """
         return self.fabric.now()
 
     def deadline(self) -> int | None:
-        """The tick at which the run's patience ends, counted from now."""
-        timeout = self._patience.timeout
-        return None if timeout is None else self.fabric.now() + timeout
+        """The tick at which the run's patience ends, counted from now.
+
+        Returns:
+            None if it never ends.
+        """
+        return None if (ticks := self._patience.timeout) is None else self.fabric.now() + ticks
 
     async def ask(
         self,
@@ -117,30 +113,63 @@ class Parties:
         among: Iterable[str] | None = None,
         deadline: int | None = None,
         summand: Summand | None = None,
+        copies: int | Mapping[str, int] | None = None,
+        num_rows: Mapping[str, int] | None = None,
     ) -> dict[str, Any]:
-        """Ask each party and wait for the answers, in party order.
+        """Ask each party and wait for the answers.
 
-        With a deadline, those that came later are absent. Without one, the run's patience
-        decides: wait, stop with NoAnswer, or continue without. ``summand`` is for sums.
+        Args:
+            verb: The verb's name.
+            arguments: Its arguments; ``each`` for those that differ by party.
+            among: Whom to ask; everybody if not given.
+            deadline: The last tick that counts; without one, the run's patience decides.
+            summand: The sum that the answers are parts of; only sums use it.
+            copies: For answers with several rows per sample, in an axis before the rows: its
+                length, for all or by party.
+            num_rows: By party how many rows its answer has, if not one per sample that it has.
+
+        Returns:
+            By party, in party order; a party that did not answer in time is absent.
+
+        Raises:
+            NoAnswer: If a party is silent and the run's patience is to stop.
+            BadReply: If an answer is not what the verb declares.
+            Diverged: If an answer has numbers that are not finite, or beyond all reason.
         """
-        chosen = self._chosen(among)
-        open_calls = {
-            self._send(name, verb, arguments, True, summand): (name, self.exchange)
-            for name in chosen
-        }
+        chosen = asked = self._chosen(among)
         limit = self.deadline() if deadline is None else deadline
+        goes_on = deadline is not None or self._patience.then == "continue"
+        if limit is not None and goes_on and self.fabric.keeps_calls:
+            asked = self.attendance.here(chosen, self.fabric)
+            if chosen and not asked:
+                await self.wait_until(limit)
+        is_summand = summand is not None
+        open_calls = {}
+        for name in asked:
+            own = copies[name] if isinstance(copies, Mapping) else copies
+            rows = self._rows(name, arguments) if num_rows is None else num_rows[name]
+            number = self._send(name, verb, arguments, True, summand)
+            open_calls[number] = Awaited(name, self.exchange, verb, rows, own, is_summand)
         answers: dict[str, Any] = {}
+        since = self.fabric.now()
         while open_calls:
             reply = await self.fabric.receive(limit)
             if reply is None:
                 break
             if self._is_expected(reply, open_calls):
-                del open_calls[reply.id]
-                answers[reply.party] = self._value_of(reply, verb)
+                awaited = open_calls.pop(reply.id)
+                if reply.tick > since and not open_calls:
+                    self.attendance.waited([reply.party], reply.tick - since)
+                since = max(since, reply.tick)
+                answers[reply.party] = self._value_of(reply, awaited)
             else:
                 self._set_aside(reply)
-        if open_calls and deadline is None and self._patience.then == "stop":
-            raise self._no_answer((name for name, _ in open_calls.values()), verb)
+        if open_calls:
+            silent = [name for name, *_ in open_calls.values()]
+            if deadline is None and self._patience.then == "stop":
+                raise self._silence(silent, verb)
+            self.attendance.gave_up(silent, since, self.fabric.now())
+            self._given_up |= open_calls.keys()
         return {name: answers[name] for name in chosen if name in answers}
 
     @property
@@ -155,36 +184,50 @@ class Parties:
         among: Iterable[str] | None = None,
         deadline: int | None = None,
     ) -> Total:
-        """Ask each party for a tensor; the sum of the answers, added up in party order."""
+        """Ask for a tensor each, and add up in party order.
+
+        ``verb``, ``arguments``, ``among`` and ``deadline`` are as in ``ask``.
+
+        Returns:
+            The sum, and whose answers are in it.
+
+        Raises:
+            NoAnswer: If nobody answered.
+            ProtocolError: If the answers differ in shape.
+            Diverged: If the sum is not finite.
+        """
         if self._sums is not None:
             return await self._sums.total(self, verb, arguments, among, deadline)
         answers = await self.ask(verb, *arguments, among=among, deadline=deadline)
         if not answers:
-            raise self._no_answer(self._chosen(among), verb)
-        if len({item.shape for item in answers.values()}) > 1:
-            shapes = ", ".join(f"{name} {tuple(item.shape)}" for name, item in answers.items())
-            raise ProtocolError(f"'{verb}': answers of different shapes have no sum: {shapes}")
-        value, *others = answers.values()
-        for item in others:
-            value = value + item
-        if not torch.isfinite(value).all():
-            raise self._not_finite(answers, verb)
-        return Total(value, tuple(answers))
+            raise self._silence(self._chosen(among), verb)
+        return added_up(answers, verb, self.exchange)
 
     async def tell(self, verb: str, *arguments: Any, among: Iterable[str] | None = None) -> None:
-        """Have each party do something; its failure, if any, is raised by a later wait."""
+        """Have each party do something, and wait for nothing; a later wait raises its failure.
+
+        ``verb``, ``arguments`` and ``among`` are as in ``ask``.
+        """
         for name in self._chosen(among):
             self._told[name].append(self._send(name, verb, arguments, False))
 
     def start(self, party: str, verb: str, *arguments: Any) -> None:
-        """Put a call in flight; its answer comes with ``arrival``."""
+        """Put a call of ``verb`` with ``arguments`` to a ``party`` in flight; see ``arrival``."""
         (name,) = self._chosen([party])
-        self._started[self._send(name, verb, arguments, True)] = (name, self.exchange)
+        number = self._send(name, verb, arguments, True)
+        self._started[number] = Awaited(name, self.exchange, verb, self._rows(name, arguments))
 
     async def arrival(self, deadline: int | None = None) -> Arrival | None:
-        """The next answer to a started call, in order of arrival; None after the deadline.
+        """Wait for the next answer to a started call, in order of arrival.
 
-        Without a deadline the run's patience decides: wait, stop with NoAnswer, or None.
+        Args:
+            deadline: The last tick to wait for; without one, the run's patience decides.
+
+        Returns:
+            None if nothing came in time.
+
+        Raises:
+            NoAnswer: If nothing came, without a deadline, and the run's patience is to stop.
         """
         limit = self.deadline() if deadline is None else deadline
         while True:
@@ -194,40 +237,66 @@ class Parties:
                     raise self.nobody_answered()
                 return None
             if self._is_expected(reply, self._started):
-                del self._started[reply.id]
-                return Arrival(reply.party, self._value_of(reply, "started call"), reply.tick)
+                awaited = self._started.pop(reply.id)
+                return Arrival(reply.party, self._value_of(reply, awaited), reply.tick)
             self._set_aside(reply)
 
+    def give_up(self, names: Iterable[str]) -> None:
+        """Drop what the parties of these ``names`` still owe to started calls."""
+        gone = {number for number, call in self._started.items() if call.party in set(names)}
+        self._started = {n: call for n, call in self._started.items() if n not in gone}
+        self._given_up |= gone
+
     def nobody_answered(self) -> NoAnswer:
-        """The error that names everybody who still owes an answer to a started call."""
-        return self._no_answer((name for name, _ in self._started.values()), "a started call")
+        """Make the error that names everybody who still owes an answer to a started call.
+
+        Returns:
+            The error; the caller raises it.
+        """
+        return self._silence((name for name, *_ in self._started.values()), "a started call")
+
+    def hand_out(self) -> None:
+        """Have all calls leave now, for a method that computes before it waits next."""
+        self.fabric.hand_out()
 
     async def wait_until(self, tick: int) -> None:
-        """Let time pass; what arrives meanwhile is kept for ``arrival``."""
+        """Let time pass until a ``tick``; what arrives meanwhile is kept for ``arrival``."""
         while (reply := await self.fabric.receive(tick)) is not None:
             self._set_aside(reply)
 
     async def settle(self) -> None:
-        """Wait until everything told is done, and raise if any of it failed."""
+        """Wait until everything told is done.
+
+        Raises:
+            PartyFailed: If any of it failed; refusals keep their own kind.
+        """
         for reply in await self.fabric.settle():
             if reply.id in self._told.get(reply.party, ()):
-                raise self._failed(reply, "told call")
+                raise failure_of(reply, "told call")
 
     def in_flight(self) -> dict[str, int]:
-        """How many started calls each party has not answered yet."""
-        counts = dict.fromkeys(self.names, 0)
-        for party, _ in self._started.values():
-            counts[party] += 1
-        return {party: count for party, count in counts.items() if count}
+        """Count the started calls that wait for an answer.
+
+        Returns:
+            The number by party; a party without any is absent.
+        """
+        counts = Counter(party for party, *_ in self._started.values())
+        return {name: counts[name] for name in self.names if counts[name]}
 
     def state(self) -> dict[str, Any]:
-        """What is in flight, for a checkpoint between exchanges."""
+        """What is in flight, for a checkpoint between exchanges.
+
+        Returns:
+            Plain values and tensors.
+        """
         return {
             "exchange": self.exchange,
             "next_id": self._next_id,
             "num_dropped": self.num_dropped,
             "started": [[number, *call] for number, call in self._started.items()],
             "arrived": [pack_reply(reply) for reply in self._arrived],
+            "given_up": sorted(self._given_up),
+            "attendance": self.attendance.state(),
             "told": {name: list(numbers) for name, numbers in self._told.items()},
         }
 
@@ -236,9 +305,11 @@ class Parties:
         self.exchange = state["exchange"]
         self._next_id = state["next_id"]
         self.num_dropped = state["num_dropped"]
-        self._started = {number: (party, exchange) for number, party, exchange in state["started"]}
+        self._started = {number: Awaited(*call) for number, *call in state["started"]}
         self._arrived = deque(unpack_reply(item) for item in state["arrived"])
         self._told = {name: deque(state["told"].get(name, ())) for name in self.names}
+        self._given_up = set(state.get("given_up", ()))
+        self.attendance.restore(state.get("attendance", {}))
 
     def _chosen(self, among: Iterable[str] | None) -> tuple[str, ...]:
         if among is None:
@@ -264,67 +335,63 @@ class Parties:
         number = self._next_id
         self._next_id += 1
         call = Call(number, party, verb, arguments, self.exchange, wants_reply, summand)
+        if self._door is not None and not self._door.is_open:
+            call = self._door.arguments(call, self._verbs.get(verb))
         self.fabric.send(call)
         return number
 
-    def _is_expected(self, reply: Reply, open_calls: Mapping[int, tuple[str, int]]) -> bool:
-        return open_calls.get(reply.id) == (reply.party, reply.exchange)
+    def _rows(self, name: str, arguments: tuple[Any, ...]) -> int | None:
+        """How many samples a call is about: those of its batch that the party has."""
+        for item in arguments:
+            if type(item) is Batch:
+                if item.part in self._presence:
+                    return self._presence[item.part].num_rows(item.number, name)
+                plan = self.plans.get(item.part)
+                return None if plan is None else len(plan.positions(item.number))
+        return None
 
-    def _value_of(self, reply: Reply, verb: str) -> Any:
+    def _is_expected(self, reply: Reply, open_calls: Mapping[int, Awaited]) -> bool:
+        known = open_calls.get(reply.id)
+        return known is not None and known[:2] == (reply.party, reply.exchange)
+
+    def _value_of(self, reply: Reply, awaited: Awaited) -> Any:
+        if self.attendance.is_disturbed:
+            self.attendance.heard(reply.party, in_time=True)
         told = self._told[reply.party]
         while told and told[0] < reply.id:
             told.popleft()
         if reply.failure is not None:
-            raise self._failed(reply, verb)
-        return reply.value if self._read is None else self._read(reply.party, reply.value)
+            raise failure_of(reply, awaited.verb)
+        known = self._verbs.get(awaited.verb)
+        if known is None:
+            return reply.value
+        value = reply.value
+        if self._door is not None and not self._door.is_open:
+            try:
+                value = self._door.read(reply.party, value, known.releases)
+            except ProtocolError as error:
+                raise bad_reply(awaited, Fault(f"packed values: {error}")) from error
+        fault = fault_in_answer(known, value, awaited, self._agreed)
+        if fault is not None:
+            raise bad_reply(awaited._replace(exchange=self.exchange), fault)
+        return value
 
     def _set_aside(self, reply: Reply) -> None:
         """A reply that the current wait is not for: keep it, raise it, or drop it."""
+        self.attendance.heard(reply.party, in_time=False if reply.id in self._given_up else None)
+        self._given_up.discard(reply.id)
         if self._is_expected(reply, self._started):
             self._arrived.append(reply)
         elif reply.failure is not None and reply.id in self._told.get(reply.party, ()):
-            raise self._failed(reply, "told call")
+            raise failure_of(reply, "told call")
         else:
             self.num_dropped += 1
 
-    def _failed(self, reply: Reply, verb: str) -> Exception:
-        failure = reply.failure
-        assert failure is not None
-        if failure.kind in _REFUSALS:
-            return _REFUSALS[failure.kind](failure.message, party=reply.party)
-        if failure.kind == "Diverged":
-            return Diverged(failure.message, exchange=reply.exchange, party=reply.party)
-        error = PartyFailed(
-            f"party '{reply.party}' failed at exchange {reply.exchange} ({verb}): "
-            f"{failure.kind}: {failure.message}",
-            party=reply.party,
-        )
-        error.__cause__ = failure.cause
-        return error
-
-    def _not_finite(self, answers: Mapping[str, Tensor], verb: str) -> Diverged:
-        """Whose numbers are to blame: the first that are not finite; else those of the largest."""
-        wild = [name for name, item in answers.items() if not torch.isfinite(item).all()]
-        who = wild[0] if wild else max(answers, key=lambda name: float(answers[name].abs().max()))
-        return Diverged(
-            f"exchange {self.exchange}: party '{who}' sent an answer to '{verb}' with values that "
-            "are not finite, or too large to be summed; lower its learning rate, or check its data",
-            exchange=self.exchange,
-            party=who,
-        )
-
-    def _no_answer(self, silent: Iterable[str], verb: str) -> NoAnswer:
-        silent = sorted(set(silent))
-        names = ", ".join(f"'{name}'" for name in silent)
-        return NoAnswer(
-            f"no answer from {names} to '{verb}' at exchange {self.exchange} within "
-            f"{self._patience.timeout} ticks; check that party, raise patience.timeout, or use "
-            "a method that goes on without it",
-            parties=tuple(silent),
-        )
+    def _silence(self, silent: Iterable[str], verb: str) -> NoAnswer:
+        return no_answer(silent, verb, self.exchange, self._patience.timeout)
 
 
-def _own(item: Each, party: str, verb: str) -> Value:
+def _own(item: Each, party: str, verb: str) -> Any:
     if party not in item.by_party:
         raise ProtocolError(
             f"'{verb}': no value for party '{party}'; there are values for {sorted(item.by_party)}"

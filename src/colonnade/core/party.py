@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import AbstractContextManager
+import copy
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from colonnade.core.batches import BatchPlan
-from colonnade.core.errors import Diverged, ProtocolError, Refused, StorageError
+from colonnade.core.batches import Batches, BatchPlan
+from colonnade.core.checkpoints import Checkpoints, Vault
+from colonnade.core.doors import Door
+from colonnade.core.errors import Diverged, ProtocolError
+from colonnade.core.evaluation_mode import Evaluation, by_running_statistics
 from colonnade.core.fabric import Clock
 from colonnade.core.local_optimizers import LocalOptimizer
-from colonnade.core.messages import Batch, Call, Value
+from colonnade.core.memory import Memory
+from colonnade.core.messages import Batch
 from colonnade.core.optimizers import OptimizerSpec, optimizer_state, restore_optimizer
-from colonnade.core.protection import Encoding, Guard
+from colonnade.core.protection import Encoding, Notes
+from colonnade.core.releases import Embedding
+from colonnade.core.replica import Replica
 from colonnade.core.respondent import Respondent
 from colonnade.core.seeds import derive_seed, drawing_from
-from colonnade.core.task import Task
 from colonnade.core.verbs import verb
 
-__all__ = ["Part", "Party", "Replica", "Vault"]
+__all__ = ["Part", "Party"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,44 +40,35 @@ class Part:
     plan: BatchPlan
     # The row of every position, -1 where the sample is not here; none if all are, in order.
     rows: Tensor | None = None
+    # The person of every position, for the account; below 0 where the sample is not here.
+    people: Tensor | None = None
 
-
-@dataclass(frozen=True, kw_only=True)
-class Replica:
-    """What a party with labels of its own needs to compute the loss by itself."""
-
-    fusion: nn.Module
-    task: Task
-    parts: Mapping[str, tuple[Tensor, BatchPlan]]
-
-    def loss(self, embeddings: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The loss of a batch under the fusion model as last received."""
-        return self.task.loss(self.fusion(embeddings), self.targets(batch))
-
-    def targets(self, batch: Batch) -> Tensor:
-        """The encoded labels of a batch."""
-        targets, plan = self.parts[batch.part]
-        return targets[plan.positions(batch.number)]
-
-
-class Vault(Protocol):
-    """Where a participant keeps its own checkpoints."""
-
-    def keep(self, tag: str, state: Mapping[str, Any]) -> None:
-        """Write a state under a tag, wholly or not at all."""
-
-    def retain(self, tags: Collection[str]) -> None:
-        """Let go of every state but these."""
-
-    def fetch(self, tag: str) -> dict[str, Any]:
-        """Read the state under a tag."""
+    @cached_property
+    def own(self) -> Batches:
+        """The plan's batches with the positions that are here."""
+        return self.plan if self.rows is None else self.plan.own(self.rows >= 0)
 
 
 class Party(Respondent):
     """The silo's half of a method; subclasses add the method's verbs.
 
-    The base has what every method needs: embeddings for prediction, and keeping and restoring
-    its own state. ``encode`` and ``step`` are for the verbs of subclasses.
+    ``encode``, ``step``, ``infer`` and ``evaluating`` are what a method's verbs are made of. An
+    embedding passes the party's door as soon as it is made, so a method never holds one that is
+    not protected.
+
+    Args:
+        name: Its name in the federation.
+        encoder: Its network from features to an embedding.
+        optimizer: The settings of its optimizer.
+        parts: Its samples, by part.
+        seed: The run's seed; the party derives its own stream from it.
+        deterministic: Whether its networks draw nothing, so that no stream needs to be set.
+        modules: Further networks, such as a head, by name.
+        replica: Labels and fusion model, where labels are shared.
+        vault: Where it keeps checkpoints.
+        clock: Its clock; the machine's if not given.
+        door: What everything that leaves it passes.
+        label_holder: Who sends it calls.
     """
 
     def __init__(
@@ -86,87 +84,165 @@ class Party(Respondent):
         replica: Replica | None = None,
         vault: Vault | None = None,
         clock: Clock | None = None,
-        guard: Guard | None = None,
+        door: Door | None = None,
+        label_holder: str = "",
     ) -> None:
-        super().__init__(name=name, clock=clock)
-        self.guard = guard
-        # What was encoded for the call under way; only a guard asks for it.
-        self._made: list[Encoding] = []
-        self._num_inferences = 0
+        self._checkpoints = Checkpoints(self, vault)
+        aids = (self._checkpoints,)
+        super().__init__(name=name, clock=clock, door=door, aids=aids, label_holder=label_holder)
         self.parts = dict(parts)
         self.model = nn.ModuleDict({"encoder": encoder, **(modules or {})})
         self.encoder = encoder
+        self.evaluating = Evaluation(self.model)
         self._parameters = list(self.model.parameters())
+        self.dtype = next((item.dtype for item in self._parameters), None)
         self.optimizer = optimizer.build(self._parameters)
         self.num_local_steps = 0
-        # What a method remembers between exchanges; tensors and plain values only.
-        self.memory: dict[str, Any] = {}
+        self.memory = Memory()
         self._seed = derive_seed(seed, "party", name)
         self._deterministic = deterministic
         self._replica = replica
-        self._vault = vault
         self._num_encodings = 0
+        self._last_batch = Batch("", 0)
         # The last encoding's graph, kept until a step makes it stale.
-        self._pending: tuple[Batch, int, Tensor] | None = None
+        self._pending: tuple[Encoding, Tensor] | None = None
+
+    def settle_in(self, vault: Vault, ledger: Notes | None = None) -> None:
+        """Give the party its place: a vault for checkpoints, and a ledger if it keeps one."""
+        self._checkpoints.vault = vault
+        if ledger is None:
+            return
+        self.door.write_to(ledger)
+        for entry in ledger.entries():
+            for name, part, number in entry.get("released", ()):
+                if part in self.parts:
+                    left = self._encoding("recalled", 0, Batch(part, number))
+                    self.door.take_up(bytes.fromhex(name), left)
+
+    def over(self, parts: Mapping[str, Part]) -> Self:
+        """The same party over other samples: for one prediction, with nothing shared to change.
+
+        Args:
+            parts: The samples to predict, by part.
+
+        Returns:
+            A party with the same weights and the same door, and these parts alone.
+        """
+        view = copy.copy(self)
+        view.parts = dict(parts)
+        view._pending = None
+        return view
 
     # What a method's verbs are made of
 
     def rows(self, batch: Batch) -> Tensor:
-        """This party's features for a batch."""
-        part = self.parts.get(batch.part)
-        if part is None:
-            raise ProtocolError(
-                f"party '{self.name}' has no part '{batch.part}'; it has {sorted(self.parts)}"
-            )
-        positions = part.plan.positions(batch.number)
+        """This party's features for a batch.
+
+        Args:
+            batch: The samples.
+
+        Returns:
+            A row per sample that the party has, in the batch's order.
+
+        Raises:
+            ProtocolError: If the party does not have the part, or no sample of the batch.
+        """
+        part = self._part(batch)
+        self.rests_on(batch)
+        self._last_batch = batch
+        positions = part.own.positions(batch.number)
         if part.rows is None:
             return part.features[positions]
-        rows = part.rows[positions]
-        if int(rows.min()) < 0:
+        if not len(positions):
             raise ProtocolError(
-                f"party '{self.name}' has no row for {int((rows < 0).sum())} of {len(rows)} "
-                f"samples of batch {batch.number} ('{batch.part}'); ask only those who have them"
+                f"party '{self.name}' has none of the samples of batch {batch.number} "
+                f"('{batch.part}'); ask only those who have some"
             )
-        return part.features[rows]
+        return part.features[part.rows[positions]]
+
+    def rests_on(self, batch: Batch) -> None:
+        """Charge this answer to the people of a ``batch``, whose rows an earlier call read."""
+        self._read.append(self._encoding("read", 0, batch))
+
+    def own_places(self, batch: Batch) -> Tensor:
+        """Where in a batch the samples are that the party has.
+
+        Args:
+            batch: The samples.
+
+        Returns:
+            A place per row of ``rows``, ascending.
+        """
+        part = self._part(batch)
+        every = part.plan.positions(batch.number)
+        if part.rows is None:
+            return torch.arange(len(every))
+        return (part.rows[every] >= 0).nonzero()[:, 0]
 
     def encode(self, batch: Batch) -> Tensor:
-        """The embedding h_k(θ_k; x_k) with its graph; not computed twice for the same weights."""
-        if self._pending is not None and self._pending[0] == batch:
-            self._note("encode", self._pending[1], batch, self._pending[2])
-            return self._pending[2]
+        """The embedding h_k(θ_k; x_k) with its graph; not computed twice for the same weights.
+
+        Args:
+            batch: The samples.
+
+        Returns:
+            A row per sample that the party has, as its protections let it be used.
+
+        Raises:
+            ProtocolError: If the party does not have the part, or no sample of the batch.
+        """
+        if self._pending is not None and self._pending[0].batch == batch:
+            self._made.append(self._pending[0])
+            self._last_batch = batch
+            return self._pending[1]
         self.clock.begin()
         self._num_encodings += 1
-        embedding = self._forward(batch, self._num_encodings)
-        self._pending = (batch, self._num_encodings, embedding)
-        self._note("encode", self._num_encodings, batch, embedding)
+        encoding = self._encoding("encode", self._num_encodings, batch)
+        embedding = self._forward(encoding)
+        self._pending = (encoding, embedding)
+        self._made.append(encoding)
         self.clock.work("encode")
         return embedding
-
-    def as_release(self, value: Tensor) -> Tensor:
-        """Have what was made of the last embedding leave in its place, protected as it would be."""
-        if self._made:
-            self._made[-1] = self._made[-1]._replace(embedding=value)
-        return value
 
     def step(
         self,
         embedding: Tensor,
         gradient: Tensor,
-        further: Iterable[tuple[nn.Parameter, Tensor]] = (),
+        further: Sequence[tuple[nn.Parameter, Tensor]] = (),
+        *,
+        batch: Batch | None = None,
     ) -> None:
         """One local step: back-propagate dL/dh_k through the encoder and update θ_k.
 
-        ``further`` gives the gradients of own parameters that the embedding does not depend on.
+        Args:
+            embedding: What ``encode`` gave, or something made of it.
+            gradient: The derivative of the loss by it, of the same shape.
+            further: Gradients of own parameters that the embedding does not depend on.
+            batch: The samples, if they are not those of the last embedding.
+
+        Raises:
+            ProtocolError: If the shapes differ.
+            Refused: If the party takes no more steps in this call.
         """
         if gradient.shape != embedding.shape:
             raise ProtocolError(
                 f"gradient of shape {tuple(gradient.shape)} for an embedding of shape "
                 f"{tuple(embedding.shape)}"
             )
+        if self.step_rules is not None:
+            self.step_rules.take_step()
+        self.watch()
         self.clock.begin()
         for parameter in self._parameters:
             parameter.grad = None
-        torch.autograd.backward(embedding, gradient)
+        if self.door.on_steps is None:
+            torch.autograd.backward(embedding, gradient)
+        else:
+            samples = batch or self._last_batch
+            encoding = self._encoding("step", self.num_local_steps, samples)
+            self.door.on_steps.differentiate(
+                embedding, gradient, self._parameters, encoding, further
+            )
         for parameter, own_gradient in further:
             parameter.grad = own_gradient
         self.optimizer.step()
@@ -182,95 +258,71 @@ class Party(Respondent):
         return self._replica
 
     def own_randomness(self) -> AbstractContextManager[None]:
-        """Within it, dropout and the like draw from this party's own stream."""
+        """Have dropout and the like draw from this party's own stream.
+
+        Returns:
+            A context manager.
+        """
         return drawing_from(derive_seed(self._seed, "own", self._num_encodings))
 
     def begin_local_steps(self) -> None:
-        """Tell an optimizer that minds exchanges that one begins (Flex-VFL, section IV)."""
+        """Tell an optimizer with state per exchange that one begins (Flex-VFL, section IV)."""
         if isinstance(self.optimizer, LocalOptimizer):
             self.optimizer.begin_exchange()
-
-    # The door
-
-    def entering(self, call: Call) -> None:
-        """Forget what was encoded for the call before; an order to add up is for the guard."""
-        self._made.clear()
-        if call.summand is not None:
-            self._own_guard().add_up(call.summand)
-
-    def leaving(self, call: Call, value: Value) -> Value:
-        """Let the guard look at what leaves."""
-        if self.guard is None:
-            return value
-        try:
-            return self.guard.leaving(call, value, self._made)
-        finally:
-            self._made.clear()
-
-    def refused(self, call: Call, error: Refused) -> None:
-        """Have the guard note a refusal."""
-        if self.guard is not None:
-            self.guard.refused(call, error)
 
     # Verbs of every party
 
     @verb
-    def infer(self, batch: Batch) -> Tensor:
-        """The embedding for prediction: evaluation mode, no graph, no simulated time."""
-        if self.guard is not None:
-            self._num_inferences += 1
-            self.guard.encoding("infer", self._num_inferences, batch)
-        self.model.eval()
-        try:
-            with torch.no_grad():
-                embedding: Tensor = self.encoder(self.rows(batch))
-        finally:
-            self.model.train()
-        self._note("infer", self._num_inferences, batch, embedding)
+    def infer(self, batch: Batch) -> Embedding:
+        """Send the embedding for prediction: evaluation mode, no graph, no simulated time.
+
+        Args:
+            batch: The samples.
+
+        Returns:
+            A row per sample.
+        """
+        encoding = self._encoding("infer", self.door.number_inference(), batch)
+        with self.evaluating():
+            embedding = self.door.encoded(self.encoder(self.rows(batch)), encoding)
+        self._made.append(encoding)
         return embedding
 
     @verb
-    def refresh(self, batch: Batch) -> Tensor:
-        """The embedding as training sees it, without starting anything that awaits a gradient."""
+    def refresh(self, batch: Batch) -> Embedding:
+        """Send the embedding as training sees it; nothing waits for its gradient.
+
+        Args:
+            batch: The samples.
+
+        Returns:
+            A row per sample.
+        """
         self._num_encodings += 1
+        encoding = self._encoding("encode", self._num_encodings, batch)
         with torch.no_grad():
-            embedding = self._forward(batch, self._num_encodings)
-        self._note("encode", self._num_encodings, batch, embedding)
+            embedding = self._forward(encoding)
+        self._made.append(encoding)
         self.clock.work("encode")
         return embedding
 
     @verb
-    def privacy_spent(self) -> Mapping[str, float]:
-        """What the releases so far amount to; empty without a guarantee."""
-        return {} if self.guard is None else self.guard.spent()
-
-    @verb
-    def seal(self) -> Mapping[str, Tensor]:
-        """Make the ledger last; how many entries it has, and the last one's hash."""
-        sealed = {} if self.guard is None else self.guard.seal()
-        if not sealed:
-            return {}
-        head = torch.frombuffer(bytearray.fromhex(sealed["head"]), dtype=torch.uint8)
-        return {"entries": torch.tensor(sealed["entries"]), "head": head}
-
-    @verb
-    def offer_key(self) -> Mapping[str, Tensor]:
-        """A fresh public key for sums that hide what is added, signed."""
-        return self._own_guard().offer_key()
-
-    @verb
-    def accept_keys(self, keys: Mapping[str, Tensor]) -> None:
-        """Agree on secrets with the other parties, whose keys these are."""
-        self._own_guard().accept_keys(keys)
-
-    @verb
     def local_steps(self) -> int:
-        """How many local steps this party has done."""
+        """Count the local steps that this party has done.
+
+        Returns:
+            The number.
+        """
         return self.num_local_steps
 
-    @verb
-    def keep(self, tag: str) -> None:
-        """Write own state to own vault; weights that are no longer finite are refused."""
+    # State
+
+    def refuse_non_finite(self) -> None:
+        """Check the weights.
+
+        Raises:
+            Diverged: If they are no longer finite.
+        """
         if not all(torch.isfinite(parameter).all() for parameter in self._parameters):
             raise Diverged(
                 f"exchange {self.exchange}: the weights of party '{self.name}' are no longer "
@@ -278,80 +330,68 @@ class Party(Respondent):
                 exchange=self.exchange,
                 party=self.name,
             )
-        self._own_vault().keep(tag, self.state())
-
-    @verb
-    def retain(self, newest: str, best: str) -> None:
-        """Let go of every kept state but these two."""
-        self._own_vault().retain((newest, best))
-
-    @verb
-    def fetch(self, tag: str) -> None:
-        """Go back to a state in own vault."""
-        self.restore(self._own_vault().fetch(tag))
-
-    # State
 
     def state(self) -> dict[str, Any]:
-        """Everything that training changes."""
-        pending = self._pending
+        """Everything that training changes.
+
+        Returns:
+            Plain values and tensors, for a checkpoint.
+        """
+        waiting = self._pending and self._pending[0]
         return {
             "model": self.model.state_dict(),
             "optimizer": optimizer_state(self.optimizer),
-            "memory": self.memory,
+            "memory": self.memory.state(),
             "num_local_steps": self.num_local_steps,
             "num_encodings": self._num_encodings,
-            "pending": pending and [pending[0].part, pending[0].number, pending[1]],
-            "guard": None
-            if self.guard is None
-            else {"num_inferences": self._num_inferences, **self.guard.state()},
+            "pending": waiting and [waiting.batch.part, waiting.batch.number, waiting.number],
+            "door": self.door.state(),
+            "paid": self.step_rules and self.step_rules.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Put back what ``state`` gave; an encoding that awaited its gradient is made anew."""
         self.model.load_state_dict(state["model"])
         restore_optimizer(self.optimizer, state["optimizer"])
-        self.memory = dict(state["memory"])
+        self.memory.restore(state["memory"])
         self.num_local_steps = state["num_local_steps"]
         self._num_encodings = state["num_encodings"]
         self._pending = None
-        if self.guard is not None and state.get("guard") is not None:
-            self._num_inferences = state["guard"]["num_inferences"]
-            self.guard.restore(state["guard"])
+        if self.step_rules is not None:
+            self.step_rules.restore(state.get("paid") or ())
+        self.door.restore(state["door"])
         # A federation that only predicts has no training part, and nothing awaits a gradient.
         if state["pending"] is not None and state["pending"][0] in self.parts:
             buffers = {name: item.clone() for name, item in self.model.named_buffers()}
             part, batch_number, number = state["pending"]
-            batch = Batch(part, batch_number)
-            self._pending = (batch, number, self._forward(batch, number))
+            encoding = self._encoding("encode", number, Batch(part, batch_number))
+            self._pending = (encoding, self._forward(encoding))
             # Encoding again moved running statistics (batch norm) a second time: put them back,
             # past autograd's bookkeeping, since the graph made just now does not read them.
             for name, buffer in self.model.named_buffers():
                 buffer.data.copy_(buffers[name])
 
-    def _own_vault(self) -> Vault:
-        if self._vault is None:
-            raise StorageError(f"party '{self.name}' has no place to keep checkpoints")
-        return self._vault
+    def _part(self, batch: Batch) -> Part:
+        part = self.parts.get(batch.part)
+        if part is None:
+            raise ProtocolError(
+                f"party '{self.name}' has no part '{batch.part}'; it has {sorted(self.parts)}"
+            )
+        return part
 
-    def _own_guard(self) -> Guard:
-        if self.guard is None:
-            raise ProtocolError(f"party '{self.name}' has no protection that could do this")
-        return self.guard
+    def _encoding(self, purpose: str, number: int, batch: Batch) -> Encoding:
+        part = self._part(batch)
+        return Encoding(purpose, number, batch, part.own, part.people)
 
-    def _note(self, purpose: str, number: int, batch: Batch, embedding: Tensor) -> None:
-        if self.guard is not None:
-            plan = self.parts[batch.part].plan
-            self._made.append(Encoding(purpose, number, batch, plan, embedding))
-
-    def _forward(self, batch: Batch, number: int) -> Tensor:
+    def _forward(self, encoding: Encoding) -> Tensor:
         """Encode in training mode; dropout and the like draw from this party's own stream."""
-        rows = self.rows(batch)
-        if self.guard is not None:
-            self.guard.encoding("encode", number, batch)
-        if self._deterministic:
+        rows = self.rows(encoding.batch)
+        is_lone = len(rows) == 1 and self._part(encoding.batch).rows is not None
+        with (
+            nullcontext()
+            if self._deterministic
+            else drawing_from(derive_seed(self._seed, "encode", encoding.number)),
+            by_running_statistics(self.encoder) if is_lone else nullcontext(),
+        ):
             embedding: Tensor = self.encoder(rows)
-            return embedding
-        with drawing_from(derive_seed(self._seed, "encode", number)):
-            embedding = self.encoder(rows)
-        return embedding
+        return embedding if self.door.is_open else self.door.encoded(embedding, encoding)

@@ -10,23 +10,28 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["derive_seed", "drawing_from", "draws_nothing", "is_drawing_nothing", "shuffled"]
+__all__ = ["derive_seed", "drawing_from", "shuffled"]
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-_MARK = "_colonnade_draws_nothing"
 _DRAWING = threading.RLock()
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
-    """A 63-bit seed for one purpose; different purposes give unrelated seeds."""
+    """A seed for one purpose; different purposes give unrelated seeds.
+
+    Args:
+        seed: The run's seed, or a participant's own.
+        purpose: Words and numbers that name the purpose.
+
+    Returns:
+        63 bits.
+    """
     text = "\x1f".join(["colonnade", str(seed), *map(str, purpose)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
@@ -53,14 +58,3 @@ def drawing_from(seed: int) -> Iterator[None]:
             yield
         finally:
             generator.set_state(before)
-
-
-def draws_nothing(function: F) -> F:
-    """Declare that a module's hook draws nothing from torch's generator: no need to seed it."""
-    setattr(function, _MARK, True)
-    return function
-
-
-def is_drawing_nothing(function: Callable[..., Any]) -> bool:
-    """Whether ``draws_nothing`` was said of a function."""
-    return getattr(function, _MARK, False) is True

@@ -14,7 +14,7 @@ from torch.nn import functional
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, DataError
 
-__all__ = ["LOSSES", "Task", "TaskKind", "infer_kind"]
+__all__ = ["LOSSES", "LOWER_IS_BETTER", "Task", "TaskKind", "infer_kind"]
 
 TaskKind = Literal["binary", "multiclass", "regression"]
 Array = np.ndarray[Any, Any]
@@ -37,6 +37,18 @@ _ALLOWED_LOSSES: Mapping[str, tuple[str, ...]] = {
     "multiclass": ("cross_entropy",),
     "regression": ("squared_error", "absolute_error", "huber"),
 }
+# More whole numbers than this are no classes, unless the settings say so.
+_MOST_CLASSES = 10
+_METRICS: Mapping[str, tuple[str, ...]] = {
+    "binary": (
+        *("accuracy", "f1", "precision", "recall"),
+        *("macro_f1", "auc", "average_precision"),
+    ),
+    "multiclass": ("accuracy", "f1", "precision", "recall", "auc"),
+    "regression": ("r2", "rmse", "mae"),
+}
+# Metrics of which less is better.
+LOWER_IS_BETTER = frozenset({"loss", "rmse", "mae"})
 _QUALITY: Mapping[str, str] = {"binary": "accuracy", "multiclass": "accuracy", "regression": "r2"}
 
 
@@ -110,6 +122,11 @@ class Task:
         return len(self.classes) if self.kind == "multiclass" else 1
 
     @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Everything that is measured; some need samples of every class."""
+        return ("loss", *_METRICS[self.kind])
+
+    @property
     def quality_name(self) -> str:
         """The metric that stopping and tables use; higher is better."""
         return _QUALITY[self.kind]
@@ -123,6 +140,11 @@ class Task:
         if self.kind == "binary":
             return torch.tensor(codes, dtype=dtype)[:, None]
         return torch.tensor(codes, dtype=torch.int64)
+
+    @property
+    def loss_function(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """The mean loss over a batch, of outputs and targets."""
+        return self.loss if self.class_weights else LOSSES[self.loss_name]
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss over the batch."""
@@ -138,6 +160,22 @@ class Task:
             return found
         weights = torch.tensor(self.class_weights, dtype=found.dtype)
         return found * weights[targets.long().flatten()]
+
+    def weighed(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """The losses of rows that don't all count alike.
+
+        Args:
+            outputs: A row per sample, or several of one.
+            targets: As many.
+            weights: What each row counts in the sum that is minimised.
+
+        Returns:
+            The weighted mean loss, and the derivative of the weighted sum by the outputs.
+        """
+        leaf = outputs.detach().requires_grad_()
+        total = (self.losses(leaf, targets) * weights).sum()
+        (gradient,) = torch.autograd.grad(total, leaf)
+        return total.detach() / weights.sum(), gradient
 
     def probabilities(self, outputs: Tensor) -> Array:
         """Class probabilities, one column per class."""
@@ -179,9 +217,27 @@ class Task:
             truth, guess, average=average, zero_division=0.0
         )
         found |= {"f1": float(f1), "precision": float(precision), "recall": float(recall)}
-        if self.kind == "binary" and len(np.unique(truth)) == 2:
-            found["auc"] = float(sk.roc_auc_score(truth, outputs[:, 0].double().numpy()))
+        if self.kind == "binary":
+            macro = sk.f1_score(truth, guess, average="macro", zero_division=0.0)
+            found["macro_f1"] = float(macro)
+        if len(np.unique(truth)) == len(self.classes):
+            found |= self._ranked(outputs, truth)
         return found
+
+    def _ranked(self, outputs: Tensor, truth: Array) -> dict[str, float]:
+        """How well outputs put samples in order, of samples of every class."""
+        from sklearn import metrics as sk
+
+        if self.kind == "binary":
+            scores = outputs[:, 0].double().numpy()
+            return {
+                "auc": float(sk.roc_auc_score(truth, scores)),
+                "average_precision": float(sk.average_precision_score(truth, scores)),
+            }
+        # Each class against all others, every class counting alike.
+        own = self.probabilities(outputs)
+        areas = [sk.roc_auc_score(truth == at, own[:, at]) for at in range(len(self.classes))]
+        return {"auc": float(np.mean(areas))}
 
     def _codes(self, values: Array) -> Array:
         places = {item: code for code, item in enumerate(self.classes)}
@@ -196,7 +252,10 @@ class Task:
 
 
 def infer_kind(values: Array) -> TaskKind:
-    """Guess the kind of target: text, booleans and few whole numbers are classes."""
+    """Guess the kind of target: text, booleans and few whole numbers are classes.
+
+    Counts and grades with many values are numbers, however many samples there are.
+    """
     array = np.asarray(values)
     try:
         distinct = np.unique(array)
@@ -208,7 +267,7 @@ def infer_kind(values: Array) -> TaskKind:
         raise DataError("labels: some are infinite or not a number; remove those samples")
     if array.dtype.kind == "f" and not np.all(np.mod(distinct, 1) == 0):
         return "regression"
-    if array.dtype.kind in "iuf" and len(distinct) > max(20, int(np.sqrt(len(array)))):
+    if array.dtype.kind in "iuf" and len(distinct) > _MOST_CLASSES:
         return "regression"
     return "binary" if len(distinct) == 2 else "multiclass"
 

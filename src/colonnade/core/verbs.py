@@ -1,8 +1,9 @@
-"""Verbs: the closed, typed set of things that a party does when asked.
+"""Verbs: the closed, typed set of calls that a participant answers.
 
-``@verb`` marks a method of a Party. Its parameters must be annotated with types that may cross a
-link; arguments are checked against them before anything runs. Names that are not verbs can't be
-called from outside, whatever attribute they may match.
+``@verb`` marks a method. Its parameters must be annotated with types that may cross a link;
+arguments are checked against them before anything runs. The annotations also declare what every
+tensor tells of samples (``core.releases``). Names that are not verbs can't be called from outside,
+whatever attribute they may match.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from torch import Tensor
 
-from colonnade.core.errors import ProtocolError
 from colonnade.core.messages import Batch
+from colonnade.core.releases import Declared, Kind, declared
 
-__all__ = ["Verb", "collect_verbs", "verb"]
+__all__ = ["RUNTIME_TYPES", "Verb", "VerbSet", "collect_verbs", "members_of", "verb"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MARK = "_colonnade_verb"
 
 # What an annotation admits at run time.
-_CHECKS: Mapping[Any, tuple[type, ...]] = {
+RUNTIME_TYPES: Mapping[Any, tuple[type, ...]] = {
     Tensor: (Tensor,),
     Batch: (Batch,),
     int: (int,),
@@ -38,81 +39,111 @@ _CHECKS: Mapping[Any, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Verb:
-    """One verb: its name, what runs it, and the types of its arguments."""
+    """One verb: its name, what runs it, the types of its arguments, and what it declares."""
 
     name: str
     function: Callable[..., Any]
     parameters: tuple[tuple[str, Any], ...]
+    # What the label holder releases with each argument, and what the answer releases.
+    takes: tuple[Declared, ...] = ()
+    releases: Declared = Kind.UNDECLARED
+    # The type of the answer, without declarations.
+    returns: Any = Any
 
-    def check(self, arguments: tuple[Any, ...]) -> None:
-        """Raise ProtocolError unless the arguments have the declared number and types."""
-        if len(arguments) != len(self.parameters):
-            raise ProtocolError(
-                f"verb '{self.name}' takes {len(self.parameters)} arguments, got {len(arguments)}"
-            )
-        for (name, kind), value in zip(self.parameters, arguments, strict=True):
-            if not _admits(kind, value):
-                raise ProtocolError(
-                    f"verb '{self.name}': argument '{name}' should be {kind}, "
-                    f"got {type(value).__name__}"
-                )
+    @property
+    def undeclared(self) -> tuple[str, ...]:
+        """The tensors, by parameter name or as "its answer", whose kind nobody declared."""
+        names = [name for name, _ in self.parameters]
+        found = [
+            name
+            for name, item in zip((*names, "its answer"), (*self.takes, self.releases), strict=True)
+            if item is Kind.UNDECLARED
+            or (isinstance(item, Mapping) and Kind.UNDECLARED in item.values())
+        ]
+        return tuple(found)
+
+
+class VerbSet:
+    """Whatever has verbs: a participant, its door, its place for checkpoints."""
+
+    verbs: ClassVar[Mapping[str, Verb]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.verbs = collect_verbs(cls)
 
 
 def verb(function: F) -> F:
-    """Mark a method of a Party as callable from the label holder."""
+    """Mark a method as callable from the label holder.
+
+    Args:
+        function: A method whose parameters have annotations that may cross a link. Tensors are
+            annotated with what they tell: ``Embedding``, ``Derivative``, ...
+
+    Returns:
+        The same method.
+
+    Raises:
+        TypeError: When the class is made, if an annotation may not cross a link.
+    """
     setattr(function, _MARK, True)
     return function
 
 
 def collect_verbs(cls: type) -> dict[str, Verb]:
-    """The verbs of a Party class, checked for annotations that may cross a link."""
+    """The verbs of a class, checked for annotations that may cross a link."""
     verbs = {}
     for name, function in inspect.getmembers(cls, inspect.isfunction):
         if not getattr(function, _MARK, False):
             continue
-        hints = typing.get_type_hints(function)
+        hints = typing.get_type_hints(function, include_extras=True)
         parameters = []
+        takes = []
         for parameter in list(inspect.signature(function).parameters)[1:]:
-            kind = hints.get(parameter)
+            kind = _plain(hints.get(parameter))
             if kind is None or not _is_allowed(kind):
                 raise TypeError(
                     f"{cls.__name__}.{name}: parameter '{parameter}' needs an annotation that may "
                     f"cross a link (got {kind})"
                 )
             parameters.append((parameter, kind))
-        verbs[name] = Verb(name=name, function=function, parameters=tuple(parameters))
+            takes.append(declared(hints[parameter]))
+        verbs[name] = Verb(
+            name=name,
+            function=function,
+            parameters=tuple(parameters),
+            takes=tuple(takes),
+            releases=declared(hints.get("return", Any)),
+            returns=_plain(hints.get("return", Any)),
+        )
     return verbs
 
 
-def _members(kind: Any) -> tuple[Any, ...]:
+def _plain(kind: Any) -> Any:
+    """An annotation without its declarations."""
+    origin = typing.get_origin(kind)
+    if origin is Annotated:
+        return typing.get_args(kind)[0]
+    if origin in (typing.Union, types.UnionType):
+        return typing.Union[tuple(map(_plain, typing.get_args(kind)))]  # noqa: UP007
+    if origin in (Mapping, dict):
+        key, item = typing.get_args(kind)
+        plain: Any = Mapping
+        return plain[key, _plain(item)]
+    return kind
+
+
+def members_of(kind: Any) -> tuple[Any, ...]:
     """The members of a union (``int | None``), or the type itself."""
     is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
     return typing.get_args(kind) if is_union else (kind,)
 
 
 def _is_allowed(kind: Any) -> bool:
-    if typing.get_origin(kind) is Mapping or typing.get_origin(kind) is dict:
+    if typing.get_origin(kind) is Mapping:
         key, item = typing.get_args(kind)
         return key is str and item in (Tensor, float)
     if kind is type(None):
         return True
-    members = _members(kind)
-    return kind in _CHECKS if members == (kind,) else all(map(_is_allowed, members))
-
-
-def _admits(kind: Any, value: Any) -> bool:
-    # Most are of these: first, since it is quick.
-    if kind in _CHECKS:
-        if isinstance(value, bool) and kind is not bool:
-            return False
-        return isinstance(value, _CHECKS[kind])
-    origin = typing.get_origin(kind)
-    if origin is Mapping or origin is dict:
-        _, item = typing.get_args(kind)
-        return isinstance(value, Mapping) and all(
-            isinstance(key, str) and _admits(item, entry) for key, entry in value.items()
-        )
-    if kind is type(None):
-        return value is None
-    members = _members(kind)
-    return members != (kind,) and any(_admits(member, value) for member in members)
+    members = members_of(kind)
+    return kind in RUNTIME_TYPES if members == (kind,) else all(map(_is_allowed, members))

@@ -1,7 +1,7 @@
-"""Whether presence and label go together: then blocks are not missing completely at random.
+"""Association of presence and label: a test for blocks that are not missing at random.
 
 Per party: Cramér's V of presence and class, or the correlation ratio of a number over presence.
-For two groups both are correlations from 0 (nothing to do with each other) to 1.
+Both are correlations from 0 (independent) to 1.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from colonnade.core.task import TaskKind
 
 __all__ = ["SIGNIFICANCE", "STRONG", "Association", "presence_and_label"]
 
-# Strong: a correlation of 0.2 or more that chance gives in less than one run in a hundred, over
-# all parties together (each is held to 0.01 / parties).
+# Strong: a correlation of at least 0.2, significant at 0.01 over all parties together (each party
+# alone is tested at 0.01 / number of parties).
 STRONG = 0.2
 SIGNIFICANCE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class Association:
-    """How strongly one party's presence goes with the label."""
+    """How strongly one party's presence depends on the label."""
 
     party: str
     measure: Literal["cramers_v", "correlation_ratio"]
@@ -34,7 +34,7 @@ class Association:
 
     @property
     def warning(self) -> str:
-        """What to tell people of a strong one."""
+        """The warning about a strong association."""
         name = "Cramér's V" if self.measure == "cramers_v" else "correlation ratio"
         return (
             f"whether party '{self.party}' has a sample goes with its label ({name} "

@@ -1,51 +1,65 @@
-"""A block: the columns that one party holds, row by row under a sample id.
+"""Blocks and labels: one party's columns and the values to predict, each row under a sample id.
 
 Ids are compared as text, so ``7`` in one party's Parquet file and ``"7"`` in another's CSV are the
-same sample. Nothing is ever matched by row order. Messages about ids give counts and row numbers,
-never an id: ids are personal data and messages end up in logs.
+same sample. Rows are never matched by their order. Messages about ids give counts and row numbers,
+never an id: ids are personal data and messages end up in logs. Columns become numbers in
+``prepare``; ids of several parties are matched in ``run`` and in ``colonnade.align``.
 """
 
 from __future__ import annotations
 
-import warnings
-import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from pyarrow import ArrowException
 
-from colonnade.core.errors import ColonnadeError, ConfigError, DataError, TableUnreadable
+from colonnade.core.errors import ConfigError, DataError
+from colonnade.data.table_files import CsvSpec, read_noted_table
 
 __all__ = [
     "Block",
     "Labels",
     "as_ids",
+    "label_values",
     "make_block",
     "read_block",
     "read_labels",
-    "read_table",
     "require_columns",
 ]
 
 
-# A party's name is also the name of its directory.
 _LONGEST_NAME = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One party's columns: a table, or an array with one sample per row (images, sequences)."""
+    """One party's columns: a table, or an array with one sample per row (images, sequences).
+
+    Args:
+        owner: The party's name, which is also the name of its directory.
+        ids: The sample id of each row, as text.
+        values: The rows.
+        origin: The row numbers before rows were chosen, so that messages name the owner's rows.
+        keys: The ids as the owner writes them: of their own type, under their own name.
+        notes: What was seen when the block was read from a file.
+
+    Raises:
+        ConfigError: The name is empty or too long.
+        DataError: There is no row or column, an id or column name is there twice, or the numbers
+            of ids and rows differ.
+    """
 
     owner: str
     ids: np.ndarray[Any, Any]
     values: pd.DataFrame | np.ndarray[Any, Any]
-    # Where each row was before rows were chosen, so that messages name the owner's own rows.
     origin: np.ndarray[Any, Any] | None = None
+    keys: pd.Index[Any] | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.owner or len(self.owner) > _LONGEST_NAME:
@@ -61,38 +75,77 @@ class Block:
         if len(self.ids) == 0:
             raise DataError(f"block of party '{self.owner}' has no rows; give it at least one")
         if isinstance(self.values, pd.DataFrame):
-            names = [str(name) for name in self.values.columns]
+            names = self.columns
             if not names:
                 raise DataError(f"block of party '{self.owner}' has no columns besides the id")
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
+            if len(set(names)) < len(names):
+                twice = sorted({name for name in names if names.count(name) > 1})
                 raise DataError(
                     f"block of party '{self.owner}': column names {twice} occur more than once; "
                     "rename or drop the repeats"
                 )
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns; empty for an array."""
         if isinstance(self.values, pd.DataFrame):
-            return tuple(str(name) for name in self.values.columns)
+            return tuple(map(str, self.values.columns.tolist()))
         return ()
 
     def take(self, rows: np.ndarray[Any, Any]) -> Block:
-        """The same block with these rows only, in this order."""
+        """Choose rows.
+
+        Args:
+            rows: Row numbers of this block.
+
+        Returns:
+            A block with these rows only, in this order.
+        """
         values = self.values
         chosen = values.iloc[rows] if isinstance(values, pd.DataFrame) else values[rows]
-        origin = rows if self.origin is None else self.origin[rows]
-        return Block(owner=self.owner, ids=self.ids[rows], values=chosen, origin=origin)
+        return replace(
+            self,
+            ids=self.ids[rows],
+            values=chosen,
+            origin=rows if self.origin is None else self.origin[rows],
+            keys=None if self.keys is None else self.keys[rows],
+        )
+
+    def under(self, keys: pd.Index[Any]) -> Block:
+        """The same block under other keys.
+
+        Args:
+            keys: What the owner calls each row.
+
+        Returns:
+            The block; its ids are as before.
+        """
+        return replace(self, keys=keys)
 
     def first_row(self, rows: np.ndarray[Any, Any]) -> int:
-        """The first of these rows, as its owner counts them."""
+        """Find the first of some rows in the owner's own table.
+
+        Args:
+            rows: Row numbers of this block, at least one.
+
+        Returns:
+            The smallest row number, as the owner counts rows.
+        """
         return int(rows[0] if self.origin is None else self.origin[rows].min())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """What is to be predicted, by sample id."""
+    """The values to predict, by sample id.
+
+    Args:
+        ids: The sample id of each value, as text.
+        values: A class or a number for each id.
+        name: The name of the label in messages.
+
+    Raises:
+        DataError: An id is there twice, a value is missing, or the numbers differ.
+    """
 
     ids: np.ndarray[Any, Any]
     values: np.ndarray[Any, Any]
@@ -105,17 +158,72 @@ class Labels:
                 f"labels '{self.name}': {len(self.ids)} ids for {len(self.values)} values; "
                 "give exactly one id per label"
             )
+        if self.values.ndim != 1:
+            raise DataError(
+                f"labels '{self.name}': {self.values.ndim} dimensions, expected one value per "
+                "sample; of one-hot classes give argmax(axis=1)"
+            )
         missing = np.flatnonzero(pd.isna(self.values))
         if missing.size:
             raise DataError(
                 f"labels '{self.name}': {missing.size} of {len(self.values)} are missing "
                 f"(first at row {missing[0]}); remove those samples or fill them in"
             )
+        found = pd.api.types.infer_dtype(self.values, skipna=True)
+        if found not in _KINDS_OF_LABELS:
+            raise DataError(
+                f"labels '{self.name}': values of kind '{found}', expected classes (text, whole "
+                "numbers, true or false) or numbers; turn dates into numbers, e.g. days"
+            )
+
+
+# As pandas calls them. Mixtures of texts and numbers have a message of their own later.
+_KINDS_OF_LABELS = frozenset(
+    {"string", "floating", "integer", "boolean", "mixed-integer", "mixed-integer-float"}
+)
+
+
+def label_values(column: pd.Series[Any]) -> np.ndarray[Any, Any]:
+    """A column of labels as an array.
+
+    Args:
+        column: The labels.
+
+    Returns:
+        The values; decimals from a data base are numbers.
+    """
+    values = column.to_numpy()
+    if values.dtype == object and pd.api.types.infer_dtype(values, skipna=True) == "decimal":
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return values
 
 
 def as_ids(values: Any, where: str) -> np.ndarray[Any, Any]:
-    """Sample ids as text, whatever type they came in; missing ids are refused."""
-    column = pd.Series(values).reset_index(drop=True)
+    """Turn sample ids of any type into text.
+
+    Args:
+        values: The ids: a column, an index, a list or an array.
+        where: The place that a message names.
+
+    Returns:
+        The ids as text, in the same order.
+
+    Raises:
+        DataError: An id is missing, infinite or a fractional number.
+    """
+    # Text and whole numbers without gaps need no closer look, request by request.
+    kind = values.dtype if isinstance(values, pd.Series | pd.Index) else None
+    if isinstance(kind, pd.StringDtype) and not values.hasnans:
+        found: np.ndarray[Any, Any] = values.to_numpy(dtype=object)
+        return found
+    if isinstance(kind, np.dtype) and kind.kind in "iu":
+        return np.array(list(map(str, values.tolist())), dtype=object)
+    if isinstance(values, pd.MultiIndex):
+        raise DataError(f"{where}: ids of {values.nlevels} levels; give one id per row")
+    try:
+        column = pd.Series(values).reset_index(drop=True)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{where}: ids must be a list, one per row ({error})") from error
     missing = np.flatnonzero(column.isna().to_numpy())
     if missing.size:
         raise DataError(
@@ -134,7 +242,10 @@ def as_ids(values: Any, where: str) -> np.ndarray[Any, Any]:
 
 def check_unique(ids: np.ndarray[Any, Any], where: str) -> None:
     """Refuse duplicate ids, saying how many and where, never which."""
-    repeated = pd.Series(ids).duplicated().to_numpy()
+    if len(set(ids.tolist())) == len(ids):
+        return
+    # As objects: turning a million ids into pandas' own strings takes longer than the look-up.
+    repeated = pd.Series(ids, dtype=object).duplicated().to_numpy()
     if repeated.any():
         rows = np.flatnonzero(repeated)
         raise DataError(
@@ -151,9 +262,21 @@ def make_block(
     id_column: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> Block:
-    """Make a block from a table with an id column, or from a table or an array with ids beside it.
+    """Make a block from a table or an array.
 
-    A table given with neither uses its index as ids.
+    Args:
+        owner: The party's name.
+        values: A table, or an array with one sample per row.
+        ids: One id per row; an array needs them.
+        id_column: The column of the table that holds the ids. With neither, the index does.
+        columns: The columns of the table to take; by default all but the ids.
+
+    Returns:
+        The block.
+
+    Raises:
+        ConfigError: The party's name can't be used.
+        DataError: A column or an id is missing, or the block is not well formed.
     """
     where = f"block of party '{owner}'"
     if not isinstance(values, pd.DataFrame):
@@ -162,7 +285,7 @@ def make_block(
         array = np.asarray(values)
         if array.ndim == 1:
             array = array[:, None]
-        return Block(owner=owner, ids=as_ids(ids, where), values=array)
+        return Block(owner=owner, ids=as_ids(ids, where), values=array, keys=_keys(ids))
     if id_column is not None:
         require_columns(values, [id_column], where)
         ids = values[id_column]
@@ -172,79 +295,88 @@ def make_block(
     if columns is not None:
         require_columns(values, columns, where)
         values = values[list(columns)]
-    return Block(owner=owner, ids=as_ids(ids, where), values=values.reset_index(drop=True))
+    if not all(isinstance(name, str) for name in values.columns):
+        # Columns may be named by numbers; a number is then a name, never a position.
+        values = values.set_axis(list(map(str, values.columns)), axis=1)
+    made, rows = as_ids(ids, where), values.reset_index(drop=True)
+    return Block(owner=owner, ids=made, values=rows, keys=_keys(ids))
+
+
+def _keys(ids: Any) -> pd.Index[Any]:
+    return ids if isinstance(ids, pd.Index) else pd.Index(ids)
 
 
 def require_columns(table: pd.DataFrame, columns: Sequence[str], where: str) -> None:
-    """Refuse columns that the table does not have, naming those that it has."""
-    absent = [name for name in columns if name not in table.columns]
+    """Check that a table has some columns.
+
+    Args:
+        table: The table.
+        columns: The names that it must have.
+        where: The place that a message names.
+
+    Raises:
+        DataError: A column is missing; the message lists the columns that are there.
+    """
+    known = set(table.columns.tolist())
+    absent = [name for name in columns if name not in known]
     if absent:
         shown = ", ".join(map(str, list(table.columns)[:12]))
-        raise DataError(f"{where}: no column {absent}; it has: {shown}")
+        more = len(table.columns) - 12
+        shown += f" and {more} more" if more > 0 else ""
+        close = [_close(str(name), [str(item) for item in table.columns]) for name in absent]
+        raise DataError(f"{where}: no column {absent}; it has: {shown}{''.join(close[:1])}")
 
 
-def read_table(path: Path, *, text_columns: Sequence[str] = ()) -> pd.DataFrame:
-    """Read CSV (also .gz) or Parquet by its ending; ``text_columns`` are kept as written."""
-    if is_parquet(path):
-        with readable_as("Parquet", path):
-            return pd.read_parquet(path)
-    with readable_as("CSV", path):
-        types = dict.fromkeys(text_columns, str)
-        return pd.read_csv(path, sep=separator_of(path), dtype=types, index_col=False)
-
-
-def is_parquet(path: Path) -> bool:
-    """Whether a table is Parquet, by its ending; refuse a file that is not there or of no kind."""
-    if not path.is_file():
-        raise TableUnreadable(
-            f"{path}: no such file; check the path (in a TOML file, relative to it)"
-        )
-    name = path.name.lower()
-    if name.endswith((".parquet", ".pq")):
-        return True
-    if name.endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")):
-        return False
-    raise TableUnreadable(f"{path}: unknown kind of file; use .csv, .csv.gz, .tsv or .parquet")
-
-
-def separator_of(path: Path) -> str:
-    """What stands between the fields of a file that is not Parquet."""
-    return "\t" if ".tsv" in path.name.lower() else ","
-
-
-@contextmanager
-def readable_as(kind: str, path: Path) -> Iterator[None]:
-    """Say what is wrong with a file that can't be read."""
-    try:
-        with warnings.catch_warnings():
-            # Without index_col=False, rows with one field too many shift every column.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            yield
-    except ColonnadeError:
-        raise
-    except pd.errors.ParserWarning as error:
-        raise TableUnreadable(
-            f"{path}: rows have more fields than the header has names; remove trailing "
-            "separators, or name every column"
-        ) from error
-    except pd.errors.EmptyDataError as error:
-        raise TableUnreadable(f"{path}: the file is empty; it needs a header and rows") from error
-    except (ArrowException, OSError, ValueError, EOFError, zlib.error) as error:
-        raise TableUnreadable(f"{path}: not readable as {kind} ({str(error).strip()})") from error
+def _close(name: str, names: Sequence[str]) -> str:
+    """A hint at the column that was meant, if one is written almost alike."""
+    found = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
+    return f"; did you mean '{found[0]}'?" if found else ""
 
 
 def read_block(
-    owner: str, path: Path, *, id_column: str, columns: Sequence[str] | None = None
+    owner: str,
+    path: Path,
+    *,
+    id_column: str,
+    columns: Sequence[str] | None = None,
+    csv: CsvSpec | None = None,
 ) -> Block:
-    """Read one party's block from a file with an id column."""
-    table = read_table(path, text_columns=[id_column])
-    return make_block(owner, table, id_column=id_column, columns=columns)
+    """Read one party's block from a file.
+
+    Args:
+        owner: The party's name.
+        path: The file: CSV, TSV or Parquet.
+        id_column: The column that holds the ids.
+        columns: The columns to take; by default all but the ids.
+        csv: How a CSV file is written, where that is not to be found out.
+
+    Returns:
+        The block.
+
+    Raises:
+        DataError: The file can't be read, or a column or an id is missing.
+    """
+    table, notes = read_noted_table(path, text_columns=[id_column], csv=csv)
+    return replace(make_block(owner, table, id_column=id_column, columns=columns), notes=notes)
 
 
-def read_labels(path: Path, *, id_column: str, column: str) -> Labels:
-    """Read labels from a file with an id column."""
-    table = read_table(path, text_columns=[id_column])
+def read_labels(path: Path, *, id_column: str, column: str, csv: CsvSpec | None = None) -> Labels:
+    """Read labels from a file.
+
+    Args:
+        path: The file: CSV, TSV or Parquet.
+        id_column: The column that holds the ids.
+        column: The column that holds the labels.
+        csv: How a CSV file is written, where that is not to be found out.
+
+    Returns:
+        The labels.
+
+    Raises:
+        DataError: The file can't be read, or a column, an id or a label is missing.
+    """
+    table, _ = read_noted_table(path, text_columns=[id_column], csv=csv)
     where = f"labels '{column}' in {path.name}"
     require_columns(table, [id_column, column], where)
-    values = table[column].to_numpy()
-    return Labels(ids=as_ids(table[id_column], where), values=values, name=column)
+    ids = as_ids(table[id_column], where)
+    return Labels(ids=ids, values=label_values(table[column]), name=column)

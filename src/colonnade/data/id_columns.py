@@ -1,4 +1,4 @@
-"""The id columns of a table alone, piece by piece: a table of millions is never in memory whole."""
+"""The id columns of a table, read piece by piece, so that a large table never fills the memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 from pyarrow import parquet
 
 from colonnade.core.errors import ConfigError
-from colonnade.data.blocks import is_parquet, readable_as, separator_of
+from colonnade.data.table_files import csv_form, is_parquet, readable_as
 
 __all__ = ["read_header", "read_id_columns"]
 
@@ -21,11 +21,12 @@ def read_header(path: Path) -> tuple[str, ...]:
     """The names of a table's columns, and nothing of its rows."""
     if is_parquet(path):
         with readable_as("Parquet", path), parquet.ParquetFile(path) as file:
-            # By way of pandas, which knows which of them is an index that it wrote.
+            # Pandas knows which column is an index that it wrote itself.
             header = file.schema_arrow.empty_table().to_pandas()
     else:
         with readable_as("CSV", path):
-            header = pd.read_csv(path, sep=separator_of(path), nrows=0, index_col=False)
+            form = csv_form(path)
+            header = pd.read_csv(path, nrows=0, index_col=False, **form.arguments)
     return tuple(str(name) for name in header.columns)
 
 
@@ -37,15 +38,15 @@ def read_id_columns(path: Path, columns: Sequence[str], *, where: str) -> Iterat
             for batch in file.iter_batches(_AT_ONCE // len(columns), columns=list(columns)):
                 yield [batch.column(name).to_pandas() for name in columns]
         return
-    separator = separator_of(path)
     with readable_as("CSV", path):
-        header = pd.read_csv(path, sep=separator, nrows=0, index_col=False)
+        form = csv_form(path)
+        header = pd.read_csv(path, nrows=0, index_col=False, **form.arguments)
         _require(list(header.columns), columns, path, where)
-        # Every column is read, and the others are dropped: a row with too many fields must not go
-        # unnoticed, and with usecols it does.
+        # Every column is read and the others are dropped, because with usecols a row with too many
+        # fields would go unnoticed.
         num_rows = max(1024, _AT_ONCE // len(header.columns))
         with pd.read_csv(
-            path, sep=separator, dtype=str, index_col=False, chunksize=num_rows
+            path, dtype=str, index_col=False, chunksize=num_rows, **form.arguments
         ) as pieces:
             for piece in pieces:
                 yield [piece[name] for name in columns]

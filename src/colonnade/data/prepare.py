@@ -1,8 +1,9 @@
-"""From a block's columns to numbers for an encoder: fitted on the training part, at the party.
+"""Preparation of a block's columns as numbers for an encoder, fitted on the training part.
 
-Numeric columns are centred and scaled, skewed ones on a log scale if wanted; categorical ones
-become one column per level (one-hot) or codes for an embedding table. Levels that the training part
-did not have become all zeros, or code 0. Nothing fitted here leaves the party.
+Numeric columns are centred and scaled, skewed ones on a log scale if wanted. Dates are days since
+1970. Categorical columns
+become one column per level (one-hot) or codes for an embedding table. A level that the training
+part did not have becomes all zeros, or code 0. Nothing fitted here leaves the party.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pandas as pd
 
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.data.blocks import Block, require_columns
+from colonnade.data.column_kinds import as_days, as_numbers, kind_of
 
 __all__ = ["Preparation", "PrepareSpec"]
 
@@ -23,16 +25,16 @@ Array = np.ndarray[Any, Any]
 
 _MISSING_LEVEL = "(missing)"
 
-# From which skewness on a column counts as skewed; an exponential distribution has 2.
+# A column above this skewness counts as skewed; an exponential distribution has 2.
 _SKEWED = 1.0
-# What is added before the logarithm, as a share of a column's range: values closer to the smallest
-# than this hardly differ any more.
+# Added before the logarithm, as a share of a column's range: values closer to the smallest than
+# this hardly differ any more.
 _LOG_FLOOR = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareSpec:
-    """How a party turns its columns into numbers.
+    """The settings of a preparation.
 
     Columns of text, and those named in ``categorical_columns``, are categorical. ``shape`` folds
     numeric columns into an image or a sequence, e.g. [1, 28, 14]. ``skewed = "log"`` puts columns
@@ -65,8 +67,10 @@ class Preparation:
     levels: Mapping[str, tuple[str, ...]]
     # One sample's shape for a block that is an array; its mean and scale are single numbers.
     array_shape: tuple[int, ...] | None = None
-    # Of columns on a log scale, the smallest training value and the range.
+    # The smallest training value and the range of each column on a log scale.
     logs: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    # Which of the numeric columns are dates, as days.
+    dates: tuple[str, ...] = ()
 
     @classmethod
     def fit(cls, block: Block, train_rows: Array, spec: PrepareSpec) -> Preparation:
@@ -79,16 +83,21 @@ class Preparation:
         numeric, means, scales = [], [], []
         levels: dict[str, tuple[str, ...]] = {}
         logs: dict[str, tuple[float, ...]] = {}
-        # By name, so that the order of columns in a file never matters; an image's are in order.
+        dates = []
+        # Sorted by name, so that the order in a file never matters; pixels of an image keep theirs.
         for name in table.columns if spec.shape else sorted(table.columns):
             column = table[name]
-            if name in spec.categorical_columns or not _is_numeric(column):
+            is_named = name in spec.categorical_columns
+            kind = "category" if is_named else kind_of(column, block)
+            if kind == "category":
                 texts = _levels_of(column, spec, block)
                 if not _is_usable(len(np.unique(texts)), name, spec, where):
                     continue
                 levels[name] = tuple(sorted(set(texts[train_rows])))
                 continue
-            values = _numbers_of(column, spec, block)
+            if kind == "date":
+                dates.append(name)
+            values = _numbers_of(column, spec, block, is_date=kind == "date")
             spread = np.nanmax(values) - np.nanmin(values) if np.isfinite(values).any() else 0.0
             if not _is_usable(2 if spread > 0 else 1, name, spec, where):
                 continue
@@ -99,8 +108,8 @@ class Preparation:
                 train = _on_log_scale(train, *logs[name])
             numeric.append(name)
             means.append(float(train.mean()) if train.size else 0.0)
-            # A column that varies, but not within the training part, is centred only.
-            # Compared by its values: rounding leaves equal ones a spread of 1e-16, not of 0.
+            # A column that is constant within the training part is centred only. Its values are
+            # compared, because rounding can give equal values a deviation of 1e-16.
             varies = train.size and train.max() > train.min()
             scales.append(float(train.std()) or 1.0 if varies else 1.0)
         if not numeric and not levels:
@@ -118,6 +127,7 @@ class Preparation:
             scales=tuple(scales),
             levels=levels,
             logs=logs,
+            dates=tuple(dates),
         )
 
     @classmethod
@@ -142,14 +152,14 @@ class Preparation:
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
-        """Codes per categorical column for an embedding table; code 0 stands for the unknown."""
+        """The number of codes of each categorical column; code 0 is for unknown levels."""
         if self.spec.categorical != "embedding":
             return ()
         return tuple(len(items) + 1 for items in self.levels.values())
 
     @property
     def num_numeric(self) -> int:
-        """How many of the resulting columns are plain numbers."""
+        """The number of prepared columns that are numbers and not codes."""
         one_hot = self.spec.categorical == "one_hot"
         return len(self.numeric) + (sum(map(len, self.levels.values())) if one_hot else 0)
 
@@ -175,14 +185,10 @@ class Preparation:
             scaled: Array = np.asarray(values, dtype=np.float64)
             return (scaled - self.means[0]) / self.scales[0] if self.spec.scale else scaled
         table = _as_table(block)
-        require_columns(table, [*self.numeric, *self.levels], where)
-        parts = []
-        for name, mean, scale in zip(self.numeric, self.means, self.scales, strict=True):
-            values = _numbers_of(table[name], self.spec, block)
-            if name in self.logs:
-                values = _on_log_scale(values, *self.logs[name])
-            values = np.where(np.isnan(values), mean, values)
-            parts.append(((values - mean) / scale if self.spec.scale else values)[:, None])
+        known = block.columns or tuple(table.columns)
+        if not {*self.numeric, *self.levels} <= set(known):
+            require_columns(table, [*self.numeric, *self.levels], where)
+        parts = self._numbers_at_once(table, known) or self._numbers_by_column(table, block)
         for name, known in self.levels.items():
             texts = _levels_of(table[name], self.spec, block)
             codes = pd.Index(known).get_indexer(pd.Index(texts))
@@ -190,26 +196,65 @@ class Preparation:
                 parts.append((codes[:, None] == np.arange(len(known))).astype(np.float64))
             else:
                 parts.append((codes + 1).astype(np.float64)[:, None])
-        prepared: Array = np.concatenate(parts, axis=1)
+        prepared: Array = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         return prepared.reshape(len(prepared), *self.shape)
+
+    def _numbers_by_column(self, table: pd.DataFrame, block: Block) -> list[Array]:
+        """The numeric columns one by one: any type of column, and messages that name it."""
+        parts = []
+        for name, mean, scale in zip(self.numeric, self.means, self.scales, strict=True):
+            values = _numbers_of(table[name], self.spec, block, is_date=name in self.dates)
+            if name in self.logs:
+                values = _on_log_scale(values, *self.logs[name])
+            values = np.where(np.isnan(values), mean, values)
+            parts.append(((values - mean) / scale if self.spec.scale else values)[:, None])
+        return parts
+
+    def _numbers_at_once(self, table: pd.DataFrame, names: tuple[str, ...]) -> list[Array]:
+        """The same bits for all numeric columns at once; nothing where one needs a closer look.
+
+        A column by itself costs pandas more than its numbers cost the network.
+        """
+        if not self.numeric or self.dates:
+            return []
+        # Without the text among them: it would make objects of all numbers.
+        if self.levels:
+            table, names = table[list(self.numeric)], self.numeric
+        cells = table.to_numpy()
+        if cells.dtype.kind not in "fiu":
+            return []
+        place_of = {name: place for place, name in enumerate(names)}
+        places = [place_of[name] for name in self.numeric]
+        values = np.ascontiguousarray(cells[:, places], dtype=np.float64)
+        is_finite = np.isfinite(values)
+        if not is_finite.all() and (self.spec.missing == "refuse" or np.isinf(values).any()):
+            return []
+        for place, name in enumerate(self.numeric):
+            if name in self.logs:
+                own = np.ascontiguousarray(values[:, place])
+                values[:, place] = _on_log_scale(own, *self.logs[name])
+        if not is_finite.all():
+            values = np.where(np.isnan(values), np.array(self.means), values)
+        if self.spec.scale:
+            values -= np.array(self.means)
+            values /= np.array(self.scales)
+        return [values]
 
 
 def _as_table(block: Block) -> pd.DataFrame:
     if isinstance(block.values, pd.DataFrame):
         table = block.values
-        return table.rename(columns={name: str(name) for name in table.columns})
+        if isinstance(table.columns.dtype, pd.StringDtype):
+            return table
+        return table.set_axis(list(block.columns), axis=1)
     return pd.DataFrame(block.values).rename(columns=lambda number: f"x{number}")
 
 
-def _is_numeric(column: pd.Series[Any]) -> bool:
-    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column)
-
-
 def _is_skewed(values: Array) -> bool:
-    """Whether a column has a long upper tail."""
+    """Say whether a column has a long upper tail."""
     if not values.size or values.max() == values.min():
         return False
-    # In units of the range first: powers of huge or tiny numbers leave float64.
+    # Scaled to the range first, because powers of huge or tiny numbers overflow float64.
     strays = (values - values.min()) / np.ptp(values)
     strays -= strays.mean()
     return bool((strays**3).mean() > _SKEWED * (strays**2).mean() ** 1.5)
@@ -232,14 +277,15 @@ def _is_usable(num_distinct: int, name: str, spec: PrepareSpec, where: str) -> b
     )
 
 
-def _numbers_of(column: pd.Series[Any], spec: PrepareSpec, block: Block) -> Array:
+def _numbers_of(column: pd.Series[Any], spec: PrepareSpec, block: Block, *, is_date: bool) -> Array:
     """A column as float64; missing values stay NaN where the spec fills them."""
     try:
-        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        values = as_days(column) if is_date else as_numbers(column)
     except (TypeError, ValueError) as error:
+        was, now = ("dates", "something else") if is_date else ("numeric", "text or dates")
         raise DataError(
-            f"party '{block.owner}': column '{column.name}' was numeric in training and now holds "
-            "text; give numbers"
+            f"party '{block.owner}': column '{column.name}' was {was} in training and now holds "
+            f"{now}; give {'dates' if is_date else 'numbers'}"
         ) from error
     infinite = np.flatnonzero(np.isinf(values))
     if infinite.size:
@@ -271,7 +317,8 @@ def _levels_of(column: pd.Series[Any], spec: PrepareSpec, block: Block) -> Array
 def _missing_error(name: str, missing: Array, block: Block) -> DataError:
     return DataError(
         f"party '{block.owner}': column '{name}' has {missing.size} missing values (first at row "
-        f'{block.first_row(missing)}); fill them, or set prepare.missing = "mean"'
+        f"{block.first_row(missing)}); fill them, or set party.{block.owner}.prepare.missing = "
+        '"mean" (for every party: defaults.prepare.missing)'
     )
 
 

@@ -1,4 +1,7 @@
-"""Training, validation and test part: the same at every party, without a row being sent."""
+"""Splits of the samples into training, validation and test part, from the seed alone.
+
+Every party computes the same split; no row is sent for it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which party has which columns of one table, and the blocks that come of it."""
+"""Assignment of a table's columns to parties, and the blocks of the parties."""
 
 from __future__ import annotations
 
@@ -12,16 +12,25 @@ import pandas as pd
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError
 from colonnade.data.blocks import Block
+from colonnade.data.given_tables import row_ids
 
-__all__ = ["Columns", "assign_columns", "blocks_by_party", "label_name", "row_ids"]
+__all__ = ["Columns", "assign_columns", "blocks_by_party", "label_name"]
 
 Columns: TypeAlias = Sequence[str | int]
 
 
 def assign_columns(
-    parties: Mapping[str, Columns] | None, names: list[str], *, named: bool
+    parties: Mapping[str, Columns] | None,
+    names: list[str],
+    *,
+    named: bool,
+    numbers: Sequence[Any] | None = None,
 ) -> dict[str, list[str]]:
-    """Which party has which columns, by name; every column belongs to exactly one party."""
+    """The names of each party's columns; every column belongs to exactly one party.
+
+    ``numbers`` are the columns' own names where X names them by numbers: 10 is then the column
+    that is called 10, and not the eleventh.
+    """
     if parties is None:
         first = math.ceil(len(names) / 2)
         halves = {"party_1": names[:first], "party_2": names[first:]}
@@ -31,6 +40,8 @@ def assign_columns(
             f"parties: expected a mapping of each party to its columns, got {parties!r}"
         )
     known = set(names)
+    if numbers is not None:
+        parties = {name: _by_number(items, numbers, name) for name, items in parties.items()}
     assigned = {
         party: [_name_of(item, names, known if named else None, party) for item in columns]
         for party, columns in _column_lists(parties)
@@ -49,6 +60,20 @@ def assign_columns(
             f"parties: no party has the columns {nobodys}; give them to one, or drop them from X"
         )
     return assigned
+
+
+def _by_number(items: Any, numbers: Sequence[Any], party: str) -> Any:
+    """The positions of columns that are named by numbers."""
+    if isinstance(items, str) or not isinstance(items, Sequence | np.ndarray | pd.Index):
+        return items  # refused later, with everything else that is no list
+    places = {item: place for place, item in enumerate(numbers)}
+    absent = [item for item in items if item not in places]
+    if absent:
+        raise ConfigError(
+            f"parties.{party}: X has no column {absent[0]!r}; its columns are called "
+            f"{list(numbers)[:8]}"
+        )
+    return [places[item] for item in items]
 
 
 def _column_lists(parties: Mapping[str, Columns]) -> Iterator[tuple[str, list[Any]]]:
@@ -90,12 +115,6 @@ def blocks_by_party(table: pd.DataFrame, parties: Mapping[str, list[str]]) -> di
         party: Block(owner=party, ids=ids, values=table[columns])
         for party, columns in parties.items()
     }
-
-
-def row_ids(count: int) -> np.ndarray[Any, Any]:
-    """Row numbers as sample ids, written so that their order as text is the order of the rows."""
-    width = len(str(count))
-    return np.array([f"{row:0{width}}" for row in range(count)], dtype=object)
 
 
 def label_name(names: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The two estimators."""
+"""The classifier and the regressor, and their common base."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.task import TaskKind
 from colonnade.data.blocks import Block, Labels
+from colonnade.data.given_tables import row_ids
 from colonnade.estimator.columns import (
     Columns,
     assign_columns,
     blocks_by_party,
     label_name,
-    row_ids,
 )
-from colonnade.estimator.settings import fills_missing, run_spec
+from colonnade.estimator.run_settings import fills_missing, run_spec
 from colonnade.run.engine import train
 from colonnade.run.result import Result
 from colonnade.run.sources import Sources
@@ -34,7 +34,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 
 class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor share; abstract."""
+    """The parameters and checks of both estimators; abstract."""
 
     def __init__(
         self,
@@ -80,13 +80,17 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _checked(self, X: Any, y: Any, *, numeric_target: bool) -> tuple[pd.DataFrame, Array]:
-        """The table with one name per column, and the target, as scikit-learn wants them checked.
+        """The table with one name per column, and the target, checked as scikit-learn demands.
 
-        A pandas table is taken as it is, so that its columns of text stay categorical; its
-        numbers are checked by the parties that they belong to.
+        A pandas table is not converted, so that its columns of text stay categorical; the parties
+        check its numbers.
         """
+        self._numbers = None
         if isinstance(X, pd.DataFrame):
             _refuse_repeated_names(X)
+            if not all(isinstance(name, str) for name in X.columns):
+                _refuse_mixed_names(X)
+                self._numbers = list(X.columns)
             validate_data(self, X, y, skip_check_array=True)
             target = column_or_1d(y, warn=True)
             check_consistent_length(X, target)
@@ -110,7 +114,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         return self._named(X), target
 
     def _named(self, X: Any) -> pd.DataFrame:
-        """The table under the column names that training saw, or x0, x1, ... if it saw none."""
+        """The table under the column names of training, or x0, x1, ... where it had none."""
         known = getattr(self, "feature_names_in_", None)
         names = [f"x{at}" for at in range(self.n_features_in_)] if known is None else list(known)
         table = X if isinstance(X, pd.DataFrame) else pd.DataFrame(X)
@@ -121,7 +125,8 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         if not isinstance(holder, str) or not holder:
             raise ConfigError(f"label_holder: expected a name or None, got {holder!r}")
         names = [str(name) for name in table.columns]
-        parties = assign_columns(self.parties, names, named=hasattr(self, "feature_names_in_"))
+        named = hasattr(self, "feature_names_in_")
+        parties = assign_columns(self.parties, names, named=named, numbers=self._numbers)
         spec = run_spec(self.get_params(deep=False), kind, len(table))
         sources = Sources(
             blocks=blocks_by_party(table, parties),
@@ -137,6 +142,11 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         """Every party's columns of a table to predict for."""
         check_is_fitted(self)
         if isinstance(X, pd.DataFrame):
+            if self._numbers is not None:
+                absent = [name for name in self._numbers if name not in X.columns]
+                if absent:
+                    raise DataError(f"X: no column {absent[0]!r}, which training had")
+                X = X[self._numbers]
             validate_data(self, X, reset=False, skip_check_array=True)
         else:
             finite = "allow-nan" if fills_missing(self.settings) else True
@@ -148,10 +158,27 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
 class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[misc]
     """Classify by columns that several parties hold.
 
-    ``parties`` maps each party to its columns, by name or by position; every column belongs to
-    exactly one. Without it the columns are split in order between "party_1" and "party_2".
-    ``label_holder`` names the party that has the labels, or somebody without columns (default).
-    ``settings`` takes what else a run's TOML file takes.
+    Args:
+        parties: Each party's columns, by name or by position; every column belongs to one party.
+            By default the columns are split in order between "party_1" and "party_2".
+        label_holder: The party that has the labels; by default somebody without columns.
+        method: The method's name, or a table of its settings with ``name``.
+        hidden: The widths of the hidden layers of every encoder.
+        embedding: The width of every embedding.
+        fusion: The kind of fusion, or a table of its settings with ``kind``.
+        combine: How embeddings are combined before the fusion.
+        optimizer: The optimizer's name, or a table of its settings with ``name``.
+        learning_rate: The learning rate of parties and label holder.
+        epochs: Passes over the training samples, at most.
+        batch_size: Samples per exchange.
+        patience: Evaluations without improvement after which training ends; None never ends early.
+        validation_fraction: The share of samples that patience watches.
+        dtype: The type of weights and activations.
+        random_state: The seed, or a generator that gives one.
+        settings: Any further settings of a run's TOML file.
+
+    After ``fit``, ``result_`` is the trained federation, ``parties_`` the columns of each party,
+    ``classes_`` the classes and ``n_iter_`` the number of epochs.
 
     >>> parties = {"bank": ["income", "balance"], "telco": ["calls", "region"]}
     >>> model = VerticalClassifier(parties=parties, label_holder="bank").fit(X, y)
@@ -160,7 +187,19 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
     """
 
     def fit(self, X: Any, y: Any) -> VerticalClassifier:
-        """Train over the columns of all parties."""
+        """Train over the columns of all parties.
+
+        Args:
+            X: A table (samples, columns), as a DataFrame or an array.
+            y: The class of each sample.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ConfigError: A parameter is wrong.
+            DataError: X or y can't be used, e.g. y has only one class.
+        """
         table, target = self._checked(X, y, numeric_target=False)
         check_classification_targets(target)
         classes = np.unique(target)
@@ -173,20 +212,41 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
         return self
 
     def predict(self, X: Any) -> Array:
-        """The most probable class of every row."""
+        """Predict the most probable class of every row.
+
+        Args:
+            X: A table with the columns of training.
+
+        Returns:
+            (samples,) classes.
+        """
         scores = self.decision_function(X)
         codes = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
         classes: Array = self.classes_[codes]
         return classes
 
     def predict_proba(self, X: Any) -> Array:
-        """The probability of each class, in the order of ``classes_``."""
+        """Predict the probability of each class.
+
+        Args:
+            X: A table with the columns of training.
+
+        Returns:
+            (samples, classes) probabilities, in the order of ``classes_``.
+        """
         blocks = self._blocks_of(X)
         probabilities: Array = self.result_.predict_proba(blocks).to_numpy()
         return probabilities
 
     def decision_function(self, X: Any) -> Array:
-        """Logits: one column per class, or of two classes the second one's only."""
+        """Compute the logits.
+
+        Args:
+            X: A table with the columns of training.
+
+        Returns:
+            (samples, classes) logits; for two classes (samples,), those of the second.
+        """
         blocks = self._blocks_of(X)
         outputs: Array = self.result_.outputs(blocks).to_numpy()
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
@@ -196,25 +256,52 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
 class VerticalRegressor(RegressorMixin, _VerticalEstimator):  # type: ignore[misc]
     """Predict a number by columns that several parties hold.
 
-    Parameters are those of ``VerticalClassifier``. The target is centred and scaled for training
-    and comes back in its own unit.
+    The target is centred and scaled for training; predictions are in its own unit. The parameters
+    are those of ``VerticalClassifier``: parties, label_holder, method, hidden, embedding, fusion,
+    combine, optimizer, learning_rate, epochs, batch_size, patience, validation_fraction, dtype,
+    random_state and settings.
     """
 
     def fit(self, X: Any, y: Any) -> VerticalRegressor:
-        """Train over the columns of all parties."""
+        """Train over the columns of all parties.
+
+        Args:
+            X: A table (samples, columns), as a DataFrame or an array.
+            y: The number of each sample.
+
+        Returns:
+            The estimator itself.
+        """
         table, target = self._checked(X, y, numeric_target=True)
         self._train(table, target, "regression")
         return self
 
     def predict(self, X: Any) -> Array:
-        """The predicted number of every row."""
+        """Predict the number of every row.
+
+        Args:
+            X: A table with the columns of training.
+
+        Returns:
+            (samples,) numbers.
+        """
         blocks = self._blocks_of(X)
         numbers: Array = self.result_.predict(blocks).to_numpy()
         return numbers
 
 
+def _refuse_mixed_names(table: pd.DataFrame) -> None:
+    """Refuse names of several types, e.g. 1 and "1"."""
+    kinds = sorted({type(name).__name__ for name in table.columns})
+    if len(kinds) > 1:
+        raise DataError(
+            f"X: columns are named by {' and '.join(kinds)}; give all names one type, e.g. "
+            "X.columns = X.columns.map(str)"
+        )
+
+
 def _refuse_repeated_names(table: pd.DataFrame) -> None:
-    """Two columns of one name can't be told apart in ``parties``."""
+    """Refuse two columns of one name: ``parties`` can't tell them apart."""
     if not table.columns.is_unique:
         twice = sorted({str(name) for name in table.columns[table.columns.duplicated()]})
         raise DataError(f"X: columns {twice} occur more than once; rename or drop the repeats")

@@ -1,4 +1,7 @@
-"""Fabrics by name: what carries a call. A fabric's settings build it over the parties."""
+"""The settings of the fabrics by name. A fabric carries calls from the label holder to parties.
+
+The fabrics themselves are in ``in_process``, ``simulated`` and ``grpc``.
+"""
 
 from __future__ import annotations
 
@@ -10,52 +13,74 @@ from colonnade.core.errors import ConfigError
 from colonnade.core.fabric import Fabric
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics.durations import Constant, Duration
-from colonnade.fabrics.grpc.settings import LinkSpec
-from colonnade.fabrics.local import InProcess
+from colonnade.fabrics.grpc.link_settings import LinkSpec
+from colonnade.fabrics.in_process import InProcess
 from colonnade.fabrics.simulated import Profile, Simulated
 
 __all__ = ["FABRICS", "FabricSpec", "GrpcSpec", "InProcessSpec", "SimulatedSpec"]
 
+Respondents = Mapping[str, Respondent]
+
 
 class FabricSpec(ABC):
-    """A fabric's settings."""
+    """The settings of a fabric."""
 
     @abstractmethod
-    def build(
-        self, parties: Mapping[str, Respondent], *, local: frozenset[str], seed: int
-    ) -> Fabric:
-        """Make the fabric; ``local`` names the label holder's own block, if it has one."""
+    def build(self, parties: Respondents, *, local: frozenset[str], seed: int) -> Fabric:
+        """Make the fabric over parties in this process.
+
+        Args:
+            parties: The parties by name.
+            local: The label holder's own name if it has a block: no link is between them.
+            seed: The run's seed.
+
+        Returns:
+            The fabric.
+
+        Raises:
+            ConfigError: The settings don't fit these parties.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
 class InProcessSpec(FabricSpec):
-    """Everything in this process, one call after the other."""
+    """All parties in this process, one call after the other.
 
-    def build(
-        self, parties: Mapping[str, Respondent], *, local: frozenset[str], seed: int
-    ) -> Fabric:
-        """Make the fabric."""
-        return InProcess(parties, local=local)
+    Args:
+        step: The ticks that one step counts, for methods that take as many as fit into a timeout.
+
+    Raises:
+        ConfigError: A step would take no time.
+    """
+
+    step: int = 4
+
+    def __post_init__(self) -> None:
+        if self.step < 1:
+            raise ConfigError(f"step: must be at least 1, got {self.step}")
+
+    def build(self, parties: Respondents, *, local: frozenset[str], seed: int) -> Fabric:
+        return InProcess(parties, local=local, ticks_per_unit=self.step)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedSpec(FabricSpec):
-    """A virtual clock: ``default`` is every party's profile, ``party.NAME`` one party's own.
+    """All parties in this process, with time and links on a virtual clock.
 
-    ``fuse`` is what one update of the label holder costs.
+    Args:
+        default: The profile of every party without one of its own.
+        party: Profiles of single parties, by name.
+        fuse: The ticks of one update at the label holder.
     """
 
     default: Profile = field(default_factory=Profile)
     party: Mapping[str, Profile] = field(default_factory=dict)
     fuse: Duration = field(default_factory=Constant)
 
-    def build(
-        self, parties: Mapping[str, Respondent], *, local: frozenset[str], seed: int
-    ) -> Fabric:
-        """Make the fabric."""
+    def build(self, parties: Respondents, *, local: frozenset[str], seed: int) -> Fabric:
         return Simulated(
             parties,
-            # One party alone still runs under a file that has profiles for all.
+            # A run with some of the parties may use a file with profiles for all.
             profiles={name: item for name, item in self.party.items() if name in parties},
             default=self.default,
             fuse=self.fuse,
@@ -66,17 +91,15 @@ class SimulatedSpec(FabricSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class GrpcSpec(FabricSpec):
-    """Parties elsewhere, each with its own agent; only ``colonnade federation train`` drives them.
+    """Parties on other machines, each with its own agent; for ``colonnade federation train`` only.
 
-    ``link`` is how the hub's links behave.
+    Args:
+        link: The behaviour of the hub's links.
     """
 
     link: LinkSpec = field(default_factory=LinkSpec)
 
-    def build(
-        self, parties: Mapping[str, Respondent], *, local: frozenset[str], seed: int
-    ) -> Fabric:
-        """Refuse: nobody's party is in this process."""
+    def build(self, parties: Respondents, *, local: frozenset[str], seed: int) -> Fabric:
         raise ConfigError(
             "fabric.name: 'grpc' needs a federation and its parties' agents; run: colonnade "
             "federation train"

@@ -1,4 +1,7 @@
-"""How long things take on the simulated clock: constant, random from a seed, or from a trace."""
+"""Durations on the simulated clock: constant, random from a seed, or from a trace.
+
+``Stopwatch`` draws them for the simulated fabric; recorded traces are in ``colonnade.data``.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,11 @@ _CHUNK = 256
 
 
 class Duration(ABC):
-    """A number of ticks, drawn anew each time."""
+    """A distribution of ticks."""
 
     @abstractmethod
     def ticks(self, share: float, number: int, now: int) -> int:
         """The ``number``-th draw at tick ``now``, from a share in [0, 1) drawn evenly."""
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether every draw is the same, so that none needs to be made."""
-        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +49,7 @@ class Constant(Duration):
             raise ConfigError(f"value: ticks can't be negative, got {self.value}")
 
     def ticks(self, share: float, number: int, now: int) -> int:
-        """The value."""
         return self.value
-
-    @property
-    def is_constant(self) -> bool:
-        """Yes."""
-        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +64,6 @@ class Uniform(Duration):
             raise ConfigError(f"low, high: need 0 <= low <= high, got {self.low}, {self.high}")
 
     def ticks(self, share: float, number: int, now: int) -> int:
-        """An even draw."""
         return self.low + int(share * (self.high - self.low + 1))
 
 
@@ -88,7 +79,6 @@ class Exponential(Duration):
             raise ConfigError(f"mean: must be above 0, got {self.mean}")
 
     def ticks(self, share: float, number: int, now: int) -> int:
-        """A draw by inversion."""
         return max(self.least, round(-self.mean * math.log1p(-share)))
 
 
@@ -103,7 +93,6 @@ class Trace(Duration):
             raise ConfigError("values: give at least one number of ticks, none negative")
 
     def ticks(self, share: float, number: int, now: int) -> int:
-        """The next value."""
         return self.values[number % len(self.values)]
 
 
@@ -111,10 +100,10 @@ class Trace(Duration):
 class Utilization(Duration):
     """Slower while the machine is busy: ``unit / (1 - c)`` ticks at CPU utilisation c.
 
-    Flex-VFL, section VII D and F. The shares ``values`` follow one another every ``period`` ticks,
-    from the start again at the end; without a period the next one holds for the next draw. In place
-    of values, ``trace`` names a recorded one (``google``, ``planetlab``, ``nab``) and ``machine``
-    a row of it; whoever builds the fabric puts the values in.
+    The model is that of Flex-VFL, sections VII D and F. ``values`` are the utilisations, repeated
+    at their end: one for each ``period`` of ticks, or without a period one for each draw. Instead
+    of values, ``trace`` names a recorded trace (``google``, ``planetlab``, ``nab``) and ``machine``
+    a row of it; ``with_traces`` puts the values in.
     """
 
     values: tuple[float, ...] = ()
@@ -132,7 +121,6 @@ class Utilization(Duration):
             raise ConfigError("unit, period: at least 1 tick")
 
     def ticks(self, share: float, number: int, now: int) -> int:
-        """The unit, stretched by what else the machine does."""
         if not self.values:
             raise ConfigError(f"trace: '{self.trace}' was not read; give values")
         at = number if self.period is None else now // self.period
@@ -173,13 +161,13 @@ class Shares:
 class Stopwatch:
     """Draws one duration after another from its own seeded stream.
 
-    A checkpoint needs to know only how many were drawn.
+    Its only state is the number of draws.
     """
 
     def __init__(self, duration: Duration, seed: int) -> None:
         self._duration = duration
-        # What every draw gives, if they are all the same.
-        self.constant = duration.ticks(0.0, 0, 0) if duration.is_constant else None
+        # The value of every draw, if they are all the same: then none needs to be made.
+        self.constant = duration.value if isinstance(duration, Constant) else None
         self._shares = Shares(seed)
         self.num_draws = 0
 
@@ -190,7 +178,7 @@ class Stopwatch:
         return ticks
 
     def peek(self, now: int = 0, ahead: int = 0) -> int:
-        """What a draw at ``now`` will give, ``ahead`` draws after the next."""
+        """The result of a draw at ``now``, ``ahead`` draws after the next, without drawing."""
         if self.constant is not None:
             return self.constant
         number = self.num_draws + ahead

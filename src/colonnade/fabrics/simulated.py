@@ -1,14 +1,14 @@
-"""A federation on a virtual clock of whole ticks: real training, simulated time.
+"""The simulated fabric: real training on a virtual clock of whole ticks.
 
 Each party has a profile: ticks per encoding and per local step, and a link to the label holder with
-latency and bandwidth. Links deliver in order; a party does one call after the other. A call's
-course (transfer, queueing, work, transfer back) is settled when it is sent, because nothing that
-happens later can change it; only replies wait on the clock. So runs are as fast as the machine
-allows, and a party's weights are always those after its last call: an evaluation on the way
-counts work that is under way as done.
+latency and bandwidth. Links deliver in order; a party does one call after the other.
 
-Order of events: by tick; at the same tick deliveries come before deadlines, and among deliveries
-first sent, first served.
+All times of a call (transfer, queueing, work, transfer back) are computed when it is sent, because
+nothing later can change them; only replies wait on the clock. So a party's weights are always those
+after its last call, and an evaluation counts work that is under way as done.
+
+Events come in the order of their ticks. At the same tick deliveries come before deadlines, and
+deliveries in the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from colonnade.core.errors import ConfigError, Deadlock
-from colonnade.core.fabric import TICKS_PER_SECOND, UNBOUNDED, Clock
-from colonnade.core.messages import (
-    Call,
-    Reply,
+from colonnade.core.fabric import (
+    TICKS_PER_SECOND,
+    UNBOUNDED,
+    Clock,
     num_call_bytes,
     num_payload_bytes,
-    pack_reply,
-    unpack_reply,
 )
+from colonnade.core.messages import Call, Reply, pack_reply, unpack_reply
 from colonnade.core.respondent import Respondent
 from colonnade.core.seeds import derive_seed
 from colonnade.fabrics.durations import Constant, Duration, Shares, Stopwatch, Utilization
-from colonnade.fabrics.local import LocalFabric, isolated_call
+from colonnade.fabrics.in_process import LocalFabric, isolated_call
 from colonnade.fabrics.sleeps import Awake, Sleep
 
 __all__ = ["Profile", "Simulated", "with_traces"]
@@ -39,10 +38,10 @@ __all__ = ["Profile", "Simulated", "with_traces"]
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What one participant's work and link cost, in ticks.
+    """The cost of one party's work and of its link, in ticks.
 
-    ``bandwidth`` is bytes per tick, the same in both directions; none means unlimited. ``sleep``
-    says when the party is away; it holds for calls that want an answer.
+    ``bandwidth`` is bytes per tick in each direction; None is unlimited. ``sleep`` is the schedule
+    of absences; it delays calls that want an answer.
     """
 
     encode: Duration = field(default_factory=Constant)
@@ -83,7 +82,7 @@ class _VirtualClock:
         return self.tick
 
     def begin(self) -> None:
-        """Work takes its time when it is done."""
+        """Nothing: time passes when work is done."""
 
     def work(self, kind: str) -> None:
         self.tick += self._costs[kind].draw(self.tick)
@@ -112,7 +111,7 @@ class _Lane:
         self.last_delivery = 0
 
     def deliver(self, tick: int, num_bytes: int, latency: int) -> int:
-        """When a message that is ready at ``tick`` arrives at the other end."""
+        """The tick at which a message that is ready at ``tick`` arrives at the other end."""
         begin = max(tick, self.free_at)
         transfer = 0 if self.bandwidth is None else -(-num_bytes // self.bandwidth)
         self.free_at = begin + transfer
@@ -121,7 +120,7 @@ class _Lane:
 
 
 class _Site:
-    """Where one party is: its clock, its link, and when it is free again."""
+    """The simulated place of one party: its clock, its link, and when it is free again."""
 
     def __init__(self, name: str, profile: Profile, seed: int) -> None:
         self.watches = {
@@ -137,7 +136,7 @@ class _Site:
         self.free_at = 0
 
     def begins(self, arrives: int, wants_reply: bool) -> int:
-        """When a call that arrived begins: when the party is free and awake."""
+        """The tick at which a call begins: the party must be free and awake."""
         tick = max(arrives, self.free_at)
         if not wants_reply or isinstance(self.sleep, Awake):
             return tick
@@ -165,6 +164,9 @@ class _Site:
 class Simulated(LocalFabric):
     """Parties in this process, their time and their links on a virtual clock."""
 
+    has_real_time = False
+    keeps_calls = True
+
     def __init__(
         self,
         parties: Mapping[str, Respondent],
@@ -185,7 +187,7 @@ class Simulated(LocalFabric):
         for name in self.names:
             profile = own.get(name, default)
             if name in local:
-                # The label holder's own block is at its side.
+                # No link is between the label holder and its own block.
                 profile = replace(profile, latency=Constant(), bandwidth=None)
             self._sites[name] = _Site(name, profile, seed)
             self.parties[name].clock = self._sites[name].clock
@@ -200,7 +202,7 @@ class Simulated(LocalFabric):
         return self._clock
 
     def send(self, call: Call) -> None:
-        """Settle the call's whole course and put its reply on the clock."""
+        """Compute all times of the call, run it, and put its reply on the clock."""
         call = isolated_call(call)
         site = self._sites[call.party]
         num_bytes = num_call_bytes(call)
@@ -238,7 +240,7 @@ class Simulated(LocalFabric):
         return reply
 
     async def settle(self) -> list[Reply]:
-        """Every call's course is settled when it is sent: no time passes."""
+        """Failures among the replies on their way; calls are done when sent, so no time passes."""
         waiting = sorted(self._replies, key=_by_arrival)
         return [reply for _, _, reply in waiting if reply.failure is not None]
 

@@ -1,4 +1,4 @@
-"""Parties that are away for a while: the delay scenarios of the thesis (section 5.4.2)."""
+"""Parties that don't answer for a while: the delay scenarios of the thesis (section 5.4.2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["SLEEPS", "Awake", "RandomSleep", "RoundRobinSleep", "Sleep"]
 
 
 class Sleep(ABC):
-    """When a party that is asked at some tick begins to work."""
+    """A schedule of absences: it decides when a party that is asked at some tick begins to work."""
 
     @abstractmethod
     def awake_at(self, tick: int, share: float) -> int:
@@ -24,7 +24,6 @@ class Awake(Sleep):
     """Always there."""
 
     def awake_at(self, tick: int, share: float) -> int:
-        """At once."""
         return tick
 
 
@@ -40,16 +39,12 @@ class RandomSleep(Sleep):
             raise ConfigError(f"probability: from 0 to 1, got {self.probability}")
 
     def awake_at(self, tick: int, share: float) -> int:
-        """After a sleep, or at once."""
         return tick + self.ticks if share < self.probability else tick
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRobinSleep(Sleep):
-    """Of ``of`` parties one sleeps at a time, for ``ticks``, in turn; this one's turn is ``turn``.
-
-    Turns count from 0; the party with turn 0 sleeps first.
-    """
+    """One of ``of`` parties sleeps at a time, each for ``ticks``; ``turn`` counts from 0."""
 
     turn: int
     of: int
@@ -60,7 +55,6 @@ class RoundRobinSleep(Sleep):
             raise ConfigError(f"turn: from 0 to below {self.of}, got {self.turn}")
 
     def awake_at(self, tick: int, share: float) -> int:
-        """At the end of its turn, if asked during it."""
         asleep = (tick // self.ticks) % self.of == self.turn
         return (tick // self.ticks + 1) * self.ticks if asleep else tick
 

@@ -1,1 +1,1 @@
-"""A federation of organisations: who belongs to it, how they join, and the agents that they run."""
+"""A federation of organisations: its members, how they join, their agents, and the hub's side."""

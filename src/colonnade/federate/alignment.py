@@ -1,4 +1,4 @@
-"""The label holder's side of an alignment over the network, and what it knows of the samples."""
+"""The label holder's side of an alignment over the network: its table, and the samples found."""
 
 from __future__ import annotations
 
@@ -11,24 +11,30 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from colonnade.align.alignment_file import PartyAlignment
 from colonnade.align.counting import MemoryCount
-from colonnade.align.files import PartyAlignment
 from colonnade.align.ids import PreparedIds
-from colonnade.align.lists import PointLists
 from colonnade.align.matching import match
 from colonnade.align.participant import AlignParty
-from colonnade.align.places import DirectoryPlace
+from colonnade.align.participant_files import DirectoryStore
+from colonnade.align.point_lists import PointLists
 from colonnade.align.record import save_record
 from colonnade.align.terms import AlignSpec
 from colonnade.core.config import dump
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.parties import Parties, Patience
 from colonnade.data.blocks import Block, make_block, require_columns
-from colonnade.fabrics.grpc.fabric import GrpcFabric, Session
 from colonnade.fabrics.grpc.hub import Hub
-from colonnade.federate.agent import ALIGN
-from colonnade.run.aligned import key_columns, load_alignment, read_keyed_table, rows_of_samples
-from colonnade.run.arrangement import Rows, Table
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.federate.alignments import HolderAlignments
+from colonnade.federate.party_agent import ALIGN
+from colonnade.run.alignment_files import (
+    key_columns,
+    load_alignment,
+    read_keyed_table,
+    rows_of_samples,
+)
+from colonnade.run.samples import Rows, Table
 from colonnade.run.spec import RunSpec
 from colonnade.run.storage import party_directory
 
@@ -36,6 +42,8 @@ __all__ = [
     "HolderTable",
     "Samples",
     "align_over",
+    "aligned",
+    "is_held",
     "known_samples",
     "preparing",
     "read_holder_table",
@@ -61,7 +69,7 @@ class HolderTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """The labelled samples of an alignment: numbers, own rows, and who of the parties has which."""
+    """The labelled samples of an alignment: numbers, own rows, and presence by party."""
 
     digest: str
     numbers: Rows
@@ -70,7 +78,7 @@ class Samples:
 
 
 def read_holder_table(spec: RunSpec, name: str) -> HolderTable:
-    """Read the label holder's table; its columns are a block if ``party.NAME`` stands for it."""
+    """Read the label holder's table; it has a block if the settings name it as ``party.NAME``."""
     if spec.align is None:
         raise ConfigError("align: missing; a federation aligns privately, add a table [align]")
     holder, own = spec.label_holder, spec.party.get(name)
@@ -108,9 +116,9 @@ def align_over(
     progress: Progress | None = None,
 ) -> None:
     """Match everybody's ids privately; every participant keeps its own alignment."""
-    place = DirectoryPlace(party_directory(directory, holder.name))
+    store = DirectoryStore(party_directory(directory, holder.name))
     own = AlignParty(
-        name=holder.name, ids=holder.ids, spec=holder.terms, place=place, count=MemoryCount()
+        name=holder.name, ids=holder.ids, spec=holder.terms, store=store, count=MemoryCount()
     )
     # A label holder with a block is a party at its own side.
     takes_part = holder.block is not None
@@ -124,7 +132,9 @@ def align_over(
     fabric = GrpcFabric(session)
     try:
         everyone = Parties(fabric, preparing(spec.patience))
-        fabric.run(everyone.ask("agree", _terms(holder.terms), among=parties))
+        # Without the settings that are the label holder's own.
+        terms = json.dumps(dump(replace(holder.terms, columns={}, counts=None)))
+        fabric.run(everyone.ask("agree", terms, among=parties))
         overlap = fabric.run(
             match(
                 everyone,
@@ -140,24 +150,50 @@ def align_over(
         fabric.close()
 
 
-def preparing(patience: Patience) -> Patience:
-    """Patience with what comes before the first exchange: tables are read, whole lists blinded.
+def aligned(
+    hub: Hub,
+    spec: RunSpec,
+    holder: HolderTable,
+    parties: tuple[str, ...],
+    kept: HolderAlignments,
+    *,
+    say: Callable[[str], None] = lambda line: None,
+    progress: Progress | None = None,
+) -> Path:
+    """The directory of an alignment of these ids: one that everybody still has, or a new one."""
+    for digest in kept.fitting(holder.ids, parties, holder.terms):
+        if is_held(hub, spec, digest, parties):
+            say(f"the alignment '{digest[:12]}' of these ids is used again")
+            return kept.place(digest)
+    say(f"aligning with {', '.join(parties)}")
+    kept.clear()
+    place = kept.begin()
+    align_over(hub, spec, holder, parties, place, progress=progress)
+    return kept.place(kept.keep(place, holder.terms))
 
-    Nobody can be left out of it, whatever the run's policy.
+
+def is_held(hub: Hub, spec: RunSpec, digest: str, parties: tuple[str, ...]) -> bool:
+    """Whether every party has an alignment, and a table that still fits it."""
+    patience = preparing(spec.patience)
+    fabric = GrpcFabric(Session(hub, parties, purpose=ALIGN, patience=patience))
+    try:
+        return all(fabric.run(Parties(fabric, patience).ask("holds", digest)).values())
+    finally:
+        fabric.close()
+
+
+def preparing(patience: Patience) -> Patience:
+    """Patience before the first exchange, while tables are read and whole lists blinded.
+
+    No party can be left out then, whatever the run's policy.
     """
     timeout = patience.timeout
     return Patience(timeout=None if timeout is None else max(timeout, _PREPARING_TICKS))
 
 
-def _terms(terms: AlignSpec) -> str:
-    """What all agree on; what is each one's own stays at home."""
-    agreed = replace(terms, columns={}, counts=None)
-    return json.dumps(dump(agreed))
-
-
 def known_samples(holder: HolderTable, owners: tuple[str, ...], directory: Path) -> Samples:
     """The labelled samples that a party of this run has, in the order of their numbers."""
-    path = DirectoryPlace(party_directory(directory, holder.name)).alignment_path
+    path = DirectoryStore(party_directory(directory, holder.name)).alignment_path
     alignment: PartyAlignment = load_alignment(path, holder.ids)
     absent = sorted(set(owners) - set(alignment.names))
     if absent:

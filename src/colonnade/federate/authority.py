@@ -1,7 +1,7 @@
 """A federation's own certificate authority: the label holder's, for this federation only.
 
-It signs members' certificates and nothing else: the path length is 0, so no member can sign for
-another, and its key usage is signing certificates.
+It signs members' certificates and nothing else: its key usage is signing certificates, and its
+path length is 0, so that no member can sign for another.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from cryptography.x509.oid import NameOID
 
 from colonnade.fabrics.grpc.identity import HUB_NAME
 from colonnade.federate.certificates import (
+    Reason,
     Role,
     certificate_pem,
     key_pem,
     load_certificate,
     load_key,
     new_key,
+    refused,
 )
 
 __all__ = ["Authority"]
 
 _LIFE = datetime.timedelta(days=3650)
-# Clocks differ: a new certificate is good at a party whose clock is a little behind.
+# A new certificate is valid at a party whose clock is a little behind, too.
 _SLACK = datetime.timedelta(minutes=5)
-# Signing is all that a member's key does in TLS 1.3.
+# In TLS 1.3 a member's key signs, and does nothing else.
 _MAY_NOT = {
     "content_commitment": False,
     "key_encipherment": False,
@@ -74,13 +76,20 @@ class Authority:
         days: int,
         hosts: Sequence[str] = (),
     ) -> x509.Certificate:
-        """A member's certificate; ``hosts`` are where a hub is to be found."""
+        """A member's certificate; ``hosts`` are the hosts at which parties reach a hub."""
         own = load_certificate(self.certificate, "the authority's certificate")
+        if moment >= own.not_valid_after_utc:
+            raise refused(
+                Reason.EXPIRED,
+                "the federation's authority signs nothing any more: it was valid from "
+                f"{own.not_valid_before_utc:%Y-%m-%d} to {own.not_valid_after_utc:%Y-%m-%d}; check "
+                "this machine's clock, or make a new federation and invite every party again",
+            )
         ends = min(moment + datetime.timedelta(days=days), own.not_valid_after_utc)
         builder = _begin(_subject(name), own.subject, key, moment, ends)
         names: list[x509.GeneralName] = [x509.DNSName(name)]
         if role is Role.HUB:
-            # What parties check, whatever the address at which they reach the hub.
+            # Parties check this name, whatever the address at which they reach the hub.
             names.append(x509.DNSName(HUB_NAME))
         names += [_general_name(host) for host in hosts if host != name]
         usage = x509.KeyUsage(

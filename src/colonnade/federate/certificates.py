@@ -1,8 +1,8 @@
-"""What a certificate says, and why one is refused.
+"""Keys, certificates and requests: reading, writing and checking them; reasons for refusals.
 
 All keys are on the curve P-256, which every TLS library speaks. A party's name is its DNS name in
-the certificate; hubs and parties differ in what their certificates may be used for, so that no
-party can pass for the label holder, nor the other way round.
+the certificate. Hubs and parties have certificates for different uses, so that neither can pass
+for the other.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import datetime
 import re
 from collections.abc import Callable
 from enum import StrEnum
+from typing import TypeGuard
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -36,13 +37,14 @@ __all__ = [
     "name_of",
     "new_key",
     "now",
+    "refused",
     "serial_of",
     "signing_request",
 ]
 
 Now = Callable[[], datetime.datetime]
 
-# What the parser raises at bytes that are no certificate, or not one of a kind that it knows.
+# The parser raises these at bytes that are no certificate, or one of a kind it does not know.
 _UNUSABLE = (
     ValueError,
     TypeError,
@@ -75,7 +77,7 @@ class Reason(StrEnum):
 
 
 class Role(StrEnum):
-    """What a certificate may be used for."""
+    """The use that a certificate is for."""
 
     HUB = "hub"
     PARTY = "party"
@@ -111,9 +113,7 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     """A private key as PEM; for its owner's own files only."""
     return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
@@ -122,9 +122,9 @@ def load_key(pem: bytes, where: str) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except _UNUSABLE as error:
-        raise _refused(Reason.UNREADABLE, f"{where}: holds no private key in PEM") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != ec.SECP256R1.name:
-        raise _refused(Reason.UNREADABLE, f"{where}: not a key on the curve P-256")
+        raise refused(Reason.UNREADABLE, f"{where}: holds no private key in PEM") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not _is_p256(key.public_key()):
+        raise refused(Reason.UNREADABLE, f"{where}: not a key on the curve P-256")
     return key
 
 
@@ -150,9 +150,9 @@ def load_certificate(pem: bytes, where: str) -> x509.Certificate:
         certificate = x509.load_pem_x509_certificate(pem)
         key = certificate.public_key()
     except _UNUSABLE as error:
-        raise _refused(Reason.UNREADABLE, f"{where}: holds no certificate in PEM") from error
+        raise refused(Reason.UNREADABLE, f"{where}: holds no certificate in PEM") from error
     if not _is_p256(key):
-        raise _refused(Reason.UNREADABLE, f"{where}: the certificate's key is not on P-256")
+        raise refused(Reason.UNREADABLE, f"{where}: the certificate's key is not on P-256")
     return certificate
 
 
@@ -173,11 +173,11 @@ def load_request(pem: bytes) -> ec.EllipticCurvePublicKey:
         is_signed = request.is_signature_valid
         key = request.public_key()
     except _UNUSABLE as error:
-        raise _refused(Reason.UNREADABLE, "the request for a certificate is not PEM") from error
-    if not isinstance(key, ec.EllipticCurvePublicKey) or not _is_p256(key):
-        raise _refused(Reason.UNREADABLE, "the request's key is not on the curve P-256")
+        raise refused(Reason.UNREADABLE, "the request for a certificate is not PEM") from error
+    if not _is_p256(key):
+        raise refused(Reason.UNREADABLE, "the request's key is not on the curve P-256")
     if not is_signed:
-        raise _refused(Reason.UNREADABLE, "the request is not signed with its own key")
+        raise refused(Reason.UNREADABLE, "the request is not signed with its own key")
     return key
 
 
@@ -187,7 +187,7 @@ def serial_of(certificate: x509.Certificate) -> str:
 
 
 def name_of(certificate: x509.Certificate) -> str:
-    """Whom a certificate names: its first DNS name, or nothing."""
+    """The name that a certificate is for: its first DNS name, or nothing."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         found = names.value.get_values_for_type(x509.DNSName)
@@ -203,7 +203,7 @@ def check_issued(
     try:
         certificate.verify_directly_issued_by(authority)
     except _UNUSABLE as error:
-        raise _refused(
+        raise refused(
             Reason.FOREIGN, f"{where}: not issued by this federation's authority"
         ) from error
     try:
@@ -211,13 +211,13 @@ def check_issued(
         uses = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         is_authority = extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except _UNUSABLE as error:
-        raise _refused(Reason.FOREIGN, f"{where}: lacks what a certificate here has") from error
+        raise refused(Reason.FOREIGN, f"{where}: lacks what a certificate here has") from error
     if is_authority or list(uses) != [role.usage]:
-        raise _refused(Reason.FOREIGN, f"{where}: not the certificate of a {role}")
+        raise refused(Reason.FOREIGN, f"{where}: not the certificate of a {role}")
 
 
 def check_time(certificate: x509.Certificate, moment: datetime.datetime, where: str) -> None:
-    """Refuse a certificate outside its time."""
+    """Refuse a certificate that is not valid yet or no longer."""
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if moment < begins:
         raise IdentityRefused(
@@ -227,16 +227,17 @@ def check_time(certificate: x509.Certificate, moment: datetime.datetime, where: 
             may_pass=True,
         )
     if moment > ends:
-        raise _refused(
+        raise refused(
             Reason.EXPIRED,
             f"{where}: expired on {ends:%Y-%m-%d %H:%M} UTC; ask the label holder for a new "
             "invitation, and join again",
         )
 
 
-def _is_p256(key: object) -> bool:
+def _is_p256(key: object) -> TypeGuard[ec.EllipticCurvePublicKey]:
     return isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name == ec.SECP256R1.name
 
 
-def _refused(reason: Reason, message: str) -> IdentityRefused:
+def refused(reason: Reason, message: str) -> IdentityRefused:
+    """The error for an identity or an invitation that is refused."""
     return IdentityRefused(message, reason=reason)

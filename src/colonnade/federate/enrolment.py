@@ -1,8 +1,8 @@
-"""Enrolment over the network: both sides of it.
+"""Enrolment over the network: the hub's side and the party's.
 
-Whoever enrols has no certificate yet. TLS shows the hub's only, and the party checks it against the
-authority that its invitation pins; a token admits the party, once. The party's key is made at home
-and stays there: what travels is a request that is signed with it.
+A party that enrols has no certificate yet. TLS shows the hub's certificate only, and the party
+checks it against the authority that its invitation pins. A token admits the party, once. The
+party makes its key at home and keeps it there; it sends a request that the key has signed.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from pathlib import Path
 
 import grpc
 
+from colonnade.core.errors import IdentityRefused
 from colonnade.fabrics.grpc.identity import Identity
-from colonnade.federate.calls import VERSION, ask, handler
 from colonnade.federate.certificates import Now, Role, load_key, now, signing_request
-from colonnade.federate.doors import Door
-from colonnade.federate.federation import Federation
+from colonnade.federate.enrolment_listener import CertificateListener
+from colonnade.federate.federation_directory import FederationDirectory
 from colonnade.federate.identities import check_identity
 from colonnade.federate.invitations import Invitation, enrol
+from colonnade.federate.json_calls import VERSION, certificate_handler, request_certificate
 
-__all__ = ["EnrolmentService", "request_enrolment"]
+__all__ = ["enrolment_service", "request_enrolment"]
 
 _PATH = "/colonnade.membership.v1/Enrol"
 
@@ -34,34 +35,22 @@ class EnrolRequest:
     request: str
 
 
-class EnrolmentService:
-    """The hub's door for those who join; at the settings' address unless another is given."""
+def enrolment_service(
+    directory: Path, *, address: str | None = None, now: Now = now
+) -> CertificateListener:
+    """The hub's listener for parties that join; at the settings' address by default."""
+    federation = FederationDirectory(directory, now=now)
 
-    def __init__(self, directory: Path, *, address: str | None = None, now: Now = now) -> None:
-        federation = Federation(directory, now=now)
-
-        def certify(request: EnrolRequest, _: grpc.ServicerContext) -> bytes:
+    def certify(request: EnrolRequest, _: grpc.ServicerContext) -> bytes:
+        try:
             return enrol(federation, request.token, request.request.encode())
+        except IdentityRefused as error:
+            federation.record.note_refusal(reason=error.reason, asked="enrolment")
+            raise
 
-        self._door = Door(
-            federation,
-            address or federation.settings.listen_enrolment,
-            handler(_PATH, EnrolRequest, certify),
-            mutual=False,
-        )
-
-    @property
-    def address(self) -> str:
-        """Where it listens."""
-        return self._door.address
-
-    def start(self) -> int:
-        """Listen; returns the port."""
-        return self._door.start()
-
-    def stop(self, grace_seconds: float = 5.0) -> None:
-        """Take no more calls, and finish those in hand."""
-        self._door.stop(grace_seconds)
+    address = address or federation.settings.listen_enrolment
+    handler = certificate_handler(_PATH, EnrolRequest, certify)
+    return CertificateListener(federation, address, handler, mutual=False)
 
 
 def request_enrolment(invitation: Invitation, key: bytes, *, now: Now = now) -> Identity:
@@ -73,7 +62,7 @@ def request_enrolment(invitation: Invitation, key: bytes, *, now: Now = now) -> 
     )
     authority = invitation.authority.encode()
     credentials = grpc.ssl_channel_credentials(root_certificates=authority)
-    certificate = ask(invitation.enrolment, credentials, _PATH, request)
+    certificate = request_certificate(invitation.enrolment, credentials, _PATH, request)
     identity = Identity(
         name=invitation.party, authority=authority, certificate=certificate, key=key
     )

@@ -1,4 +1,4 @@
-"""An identity on its owner's disk, and the check of it before anything is dialled.
+"""An identity on its owner's disk: written, read, and checked before anything is dialled.
 
 One file holds the key, the certificate and the authority's certificate, so that a renewal replaces
 them together or not at all. Only its owner may read it.
@@ -10,9 +10,7 @@ import datetime
 import re
 from pathlib import Path
 
-from cryptography import x509
-
-from colonnade.core.errors import IdentityRefused, StorageError
+from colonnade.core.errors import StorageError
 from colonnade.fabrics.grpc.identity import Identity
 from colonnade.federate.certificates import (
     Reason,
@@ -22,6 +20,7 @@ from colonnade.federate.certificates import (
     load_certificate,
     load_key,
     name_of,
+    refused,
 )
 from colonnade.files import write_atomically
 
@@ -40,7 +39,7 @@ def save_identity(directory: Path, identity: Identity) -> None:
 
 
 def load_identity(directory: Path) -> Identity:
-    """Read an identity; others on the machine must not be able to."""
+    """Read an identity; a file that others on the machine may read is refused."""
     path = directory / IDENTITY
     try:
         mode = path.stat().st_mode
@@ -55,9 +54,9 @@ def load_identity(directory: Path) -> Identity:
         raise StorageError(f"{path}: others may read this key; run: chmod 600 {path}")
     blocks = list(_BLOCK.finditer(content))
     if [block[1] for block in blocks] != _KINDS:
-        raise IdentityRefused(
+        raise refused(
+            Reason.UNREADABLE,
             f"{path}: not an identity: it must hold a private key and two certificates",
-            reason=Reason.UNREADABLE,
         )
     key, certificate, authority = (block[0] for block in blocks)
     name = name_of(load_certificate(certificate, str(path)))
@@ -67,21 +66,18 @@ def load_identity(directory: Path) -> Identity:
 def check_identity(
     identity: Identity, role: Role, moment: datetime.datetime, where: str = "own identity"
 ) -> None:
-    """Refuse an own identity that nobody would accept, before any network."""
+    """Refuse an identity of one's own that the other side would not accept."""
     certificate = load_certificate(identity.certificate, where)
     authority = load_certificate(identity.authority, f"{where}, authority")
-    key = load_key(identity.key, where)
-    own = certificate.public_key()
-    if own != key.public_key():
-        raise IdentityRefused(
-            f"{where}: the key is not that of the certificate; join again",
-            reason=Reason.MISMATCH,
+    if certificate.public_key() != load_key(identity.key, where).public_key():
+        raise refused(
+            Reason.MISMATCH, f"{where}: the key is not that of the certificate; join again"
         )
     if name_of(certificate) != identity.name:
-        raise IdentityRefused(
+        raise refused(
+            Reason.MISMATCH,
             f"{where}: the certificate is that of '{name_of(certificate)}', not of "
             f"'{identity.name}'; join again",
-            reason=Reason.MISMATCH,
         )
     check_issued(certificate, authority, role, where)
     check_time(certificate, moment, where)
@@ -90,6 +86,6 @@ def check_identity(
 
 def is_renewal_due(certificate: bytes, moment: datetime.datetime) -> bool:
     """Whether a third or less of a certificate's life is left."""
-    own: x509.Certificate = load_certificate(certificate, "certificate")
+    own = load_certificate(certificate, "certificate")
     life = own.not_valid_after_utc - own.not_valid_before_utc
     return own.not_valid_after_utc - moment <= life / 3

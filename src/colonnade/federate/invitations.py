@@ -1,7 +1,8 @@
-"""One-time invitations: a file that the label holder hands to one party.
+"""Members: invited by a file, enrolled with its token, revoked, listed.
 
-It pins the federation's authority, so that the party can't enrol at anybody else, and carries a
-random token, so that nobody else can enrol in its place. The hub keeps the token's hash only.
+The label holder hands an invitation's file to one party. The file pins the federation's authority,
+so that the party enrols at no other hub. It carries a random token, so that nobody else can enrol
+in the party's place. The hub keeps the token's hash only.
 """
 
 from __future__ import annotations
@@ -12,22 +13,23 @@ import json
 import logging
 import re
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from colonnade.core.config import dump, parse
 from colonnade.core.errors import ColonnadeError, ConfigError, IdentityRefused
 from colonnade.federate.certificates import (
     Reason,
-    Role,
     certificate_pem,
     check_name,
     key_print,
     load_certificate,
     load_request,
+    refused,
     serial_of,
 )
-from colonnade.federate.federation import Federation, split_address
+from colonnade.federate.federation_directory import FederationDirectory, split_address
+from colonnade.federate.offline_signing import AwaitsSigning
 from colonnade.federate.register import Invited, Member, Register, Revocation
 from colonnade.files import write_atomically
 
@@ -35,10 +37,10 @@ __all__ = [
     "Invitation",
     "enrol",
     "invite",
+    "membership_rows",
     "parse_duration",
     "read_invitation",
     "revoke",
-    "standing",
 ]
 
 _LOG = logging.getLogger("colonnade.membership")
@@ -50,7 +52,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 @dataclass(frozen=True, kw_only=True)
 class Invitation:
-    """Content of an invitation's file; whoever has it can enrol as ``party``, once."""
+    """Content of an invitation's file; its holder can enrol as ``party``, once."""
 
     kind: str = _KIND
     version: int = 1
@@ -75,7 +77,7 @@ class Invitation:
 
     @property
     def expiry(self) -> datetime.datetime:
-        """When it is over."""
+        """When the invitation expires."""
         return _moment(self.expires, "expires")
 
 
@@ -88,7 +90,7 @@ def parse_duration(text: str, where: str) -> datetime.timedelta:
 
 
 def invite(
-    federation: Federation,
+    federation: FederationDirectory,
     party: str,
     out: Path,
     *,
@@ -125,11 +127,12 @@ def invite(
             register.invitations[hashed(invitation.token)] = Invited(
                 party=party, made=_written(moment), expires=invitation.expires
             )
-            # Inside: if the file can't be written, nobody is invited.
+            federation.record.note("invited", party=party, expires=invitation.expires)
+            # Inside the change: if the file can't be written, nobody is invited.
             write_atomically(out, content.encode(), owner_only=True)
             is_written = True
     except ColonnadeError:
-        # And if the register can't be, there is no file.
+        # If the register can't be written, there is no file.
         if is_written:
             out.unlink(missing_ok=True)
         raise
@@ -159,21 +162,22 @@ def read_invitation(path: Path) -> Invitation:
 
 
 def hashed(token: str) -> str:
-    """What the hub keeps of a token; a token is random, so a plain hash can't be guessed back."""
+    """A token's hash, which the hub keeps; a random token needs no slow hash."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def enrol(federation: Federation, token: str, request: bytes) -> bytes:
-    """Use an invitation: a certificate (PEM) for the key of the request.
+def enrol(federation: FederationDirectory, token: str, request: bytes) -> bytes:
+    """Issue a certificate (PEM) for the request's key to the party that the token invites.
 
-    An enrolment whose answer was lost may be repeated with the same key, and gets the same answer.
+    A party that lost the answer may ask again with the same key, and gets the same answer.
     """
     key = load_request(request)
     own_print, moment = key_print(key), federation.now()
+    awaited: AwaitsSigning | None = None
     with federation.register.changing() as register:
         invited = register.invitations.get(hashed(token))
         if invited is None:
-            raise _refused(
+            raise refused(
                 Reason.UNKNOWN_INVITATION,
                 "this federation has not made this invitation; ask the label holder for one",
             )
@@ -181,51 +185,43 @@ def enrol(federation: Federation, token: str, request: bytes) -> bytes:
             answered = _earlier_answer(register, invited, own_print)
             if answered is not None:
                 return answered
-            raise _refused(
-                Reason.USED_INVITATION,
-                f"this invitation of '{invited.party}' was used on {_shown(invited.used)}; if "
-                "that was not you, tell the label holder at once, who can revoke it",
+            remedy = "if that was not you, tell the label holder at once, who can revoke it"
+            raise _unusable(Reason.USED_INVITATION, invited, "was used", invited.used, remedy)
+        if invited.key is not None and invited.key != own_print:
+            raise _unusable(
+                Reason.USED_INVITATION, invited, "was used with another key", invited.made
             )
         if invited.withdrawn is not None:
-            raise _refused(
-                Reason.WITHDRAWN_INVITATION,
-                f"this invitation of '{invited.party}' was withdrawn on "
-                f"{_shown(invited.withdrawn)}; ask the label holder for a new one",
-            )
+            withdrawn = invited.withdrawn
+            raise _unusable(Reason.WITHDRAWN_INVITATION, invited, "was withdrawn", withdrawn)
         if moment > _moment(invited.expires, "expires"):
-            raise _refused(
-                Reason.EXPIRED_INVITATION,
-                f"this invitation of '{invited.party}' expired on {_shown(invited.expires)}; ask "
-                "the label holder for a new one",
+            raise _unusable(Reason.EXPIRED_INVITATION, invited, "expired", invited.expires)
+        try:
+            certificate = federation.issue_member(invited.party, key, request)
+        except AwaitsSigning as error:
+            # From now on the invitation is this key's.
+            register.invitations[hashed(token)] = replace(invited, key=own_print)
+            awaited = error
+        else:
+            pem = certificate_pem(certificate)
+            register.members[invited.party] = Member(
+                enrolled=_written(moment),
+                serial=serial_of(certificate),
+                expires=_written(certificate.not_valid_after_utc),
             )
-        certificate = federation.authority().issue(
-            invited.party,
-            key,
-            role=Role.PARTY,
-            moment=moment,
-            days=federation.settings.certificate_days,
-        )
-        pem = certificate_pem(certificate)
-        register.members[invited.party] = Member(
-            enrolled=_written(moment),
-            serial=serial_of(certificate),
-            expires=_written(certificate.not_valid_after_utc),
-        )
-        register.invitations[hashed(token)] = Invited(
-            party=invited.party,
-            made=invited.made,
-            expires=invited.expires,
-            used=_written(moment),
-            key=own_print,
-            certificate=pem.decode(),
-        )
+            federation.record.note("enrolled", party=invited.party, serial=serial_of(certificate))
+            register.invitations[hashed(token)] = replace(
+                invited, used=_written(moment), key=own_print, certificate=pem.decode()
+            )
+    if awaited is not None:
+        raise awaited
     fields = {"party": invited.party, "serial": serial_of(certificate)}
     _LOG.info("a party enrolled", extra={"fields": fields})
     return pem
 
 
-def revoke(federation: Federation, party: str) -> tuple[int, int]:
-    """Accept a party no more; returns how many certificates and open invitations that ended."""
+def revoke(federation: FederationDirectory, party: str) -> tuple[int, int]:
+    """Revoke a party; returns how many certificates and open invitations of it ended."""
     moment = federation.now()
     with federation.register.changing() as register:
         member = register.members.pop(party, None)
@@ -239,11 +235,12 @@ def revoke(federation: Federation, party: str) -> tuple[int, int]:
         ended = [serial for serial in serials if serial is not None]
         for serial in ended:
             register.revoked[serial] = Revocation(party=party, revoked=_written(moment))
+        federation.record.note("revoked", party=party, serials=ended, invitations=num_withdrawn)
     return len(ended), num_withdrawn
 
 
-def standing(federation: Federation) -> list[dict[str, str | None]]:
-    """Who is what: members, open invitations, and who was revoked and is not back."""
+def membership_rows(federation: FederationDirectory) -> list[dict[str, str | None]]:
+    """A row each for the label holder, members, open invitations, and revoked parties not back."""
     register, moment = federation.register.read(), federation.now()
     rows: list[dict[str, str | None]] = [_row(federation.settings.name, "label holder", None, None)]
     for name, member in sorted(register.members.items()):
@@ -284,9 +281,7 @@ def _withdraw(register: Register, party: str, moment: datetime.datetime) -> int:
         if item.party == party and _is_open(item)
     ]
     for token, item in open_ones:
-        register.invitations[token] = Invited(
-            party=party, made=item.made, expires=item.expires, withdrawn=_written(moment)
-        )
+        register.invitations[token] = replace(item, withdrawn=_written(moment))
     return sum(_moment(item.expires, "expires") >= moment for _, item in open_ones)
 
 
@@ -304,9 +299,12 @@ def _written(moment: datetime.datetime) -> str:
     return moment.astimezone(datetime.UTC).isoformat(timespec="seconds")
 
 
-def _shown(text: str) -> str:
-    return f"{_moment(text, 'time'):%Y-%m-%d %H:%M} UTC"
-
-
-def _refused(reason: Reason, message: str) -> IdentityRefused:
-    return IdentityRefused(message, reason=reason)
+def _unusable(
+    reason: Reason,
+    invited: Invited,
+    how: str,
+    when: str,
+    remedy: str = "ask the label holder for a new one",
+) -> IdentityRefused:
+    shown = f"{_moment(when, 'time'):%Y-%m-%d %H:%M} UTC"
+    return refused(reason, f"this invitation of '{invited.party}' {how} on {shown}; {remedy}")

@@ -1,9 +1,9 @@
 """Structured logs without data: one JSON object a line.
 
-A line has a time, a level, where it comes from, an event in fixed words, and fields. Fields are
-numbers, truth values and short texts; of anything else only its type is written, so that a tensor
-or a table can't end up in a log by mistake. What other libraries say is left out, and of their
-errors only the type and the place: such texts may quote a value of the data.
+A line has a time, a level, the logger's name, an event in fixed words, and fields. Fields are
+numbers, truth values and short texts. Of any other value only the type is written, so that no
+tensor or table ends up in a log by mistake. Messages of other libraries are left out, and of their
+errors the type and the place are written only: their texts may quote data.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class JsonLines(logging.Formatter):
         self._always = {key: _plain(value) for key, value in (always or {}).items()}
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """The record as one line."""
         is_own = record.name == _OWN or record.name.startswith(f"{_OWN}.")
         moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         line: dict[str, Any] = {
@@ -96,7 +96,7 @@ def _plain(value: Any) -> Any:
 
 
 def _error(error: BaseException) -> dict[str, Any]:
-    """Our own messages name no data; others' may."""
+    """An error's type and place, and its message if it is our own: ours quote no data."""
     line: dict[str, Any] = {"error": type(error).__name__}
     if isinstance(error, ColonnadeError):
         line["message"] = str(error)[:_LONGEST]

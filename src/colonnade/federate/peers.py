@@ -1,7 +1,7 @@
-"""A party's signing key, by which other parties know that a blinding key is really its own.
+"""A party's signing key, by which other parties check that a blinding key is really its own.
 
-The federation's authority is in the label holder's hands, so a certificate proves nothing to
-parties that want to hide from the label holder. They tell each other these keys some other way.
+The label holder runs the federation's authority, so a certificate proves nothing to parties that
+hide their summands from the label holder. Parties exchange these keys some other way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from colonnade.core.errors import StorageError
 from colonnade.files import write_atomically
-from colonnade.protect.identity import Ed25519Signer, PinnedVerifier
+from colonnade.protect.signatures import Ed25519Signer, PinnedVerifier
 
 __all__ = ["own_signer", "peers_of"]
 
@@ -21,7 +21,7 @@ _NUM_BYTES = 32
 
 
 def own_signer(home: Path) -> Ed25519Signer:
-    """The party's signing key, made when it is first asked for and never replaced."""
+    """The party's signing key, made at the first call and never replaced."""
     path = home / _FILE
     if not path.exists():
         write_atomically(path, secrets.token_bytes(_NUM_BYTES).hex().encode(), owner_only=True)
@@ -35,6 +35,6 @@ def own_signer(home: Path) -> Ed25519Signer:
 
 
 def peers_of(name: str, home: Path, peers: Mapping[str, str]) -> PinnedVerifier:
-    """Whom a party believes: the keys in its policy, and its own."""
+    """A verifier with the keys in a party's policy, and its own."""
     keys = {peer: bytes.fromhex(key) for peer, key in peers.items()}
     return PinnedVerifier(name, {**keys, name: own_signer(home).public})

@@ -1,16 +1,14 @@
-"""Who belongs to a federation: members, invitations and revocations in one file at the hub.
+"""The register at the hub: members, invitations and revocations in one file.
 
-Every change takes a lock, reads the file anew and replaces it: two enrolments with one invitation
-at the same moment, in threads or in processes, are one after the other, and the second finds the
-invitation used. Readers look whether the file was replaced and read it again then, so a running
-hub knows of a revocation at the next check.
+Every change takes a lock, reads the file anew and replaces it. So two enrolments with one
+invitation, in threads or in processes, happen one after the other, and the second finds the
+invitation used. Readers read the file again when it was replaced, so a running hub knows of a
+revocation at its next check.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +16,7 @@ from pathlib import Path
 
 from colonnade.core.config import dump, parse
 from colonnade.core.errors import ConfigError, StorageError
-from colonnade.files import write_atomically
+from colonnade.files import locked, write_atomically
 
 __all__ = ["Invited", "Member", "Register", "RegisterFile", "Revocation"]
 
@@ -30,8 +28,8 @@ _LOCK = "register.lock"
 class Member:
     """A party that has enrolled; times are ISO 8601, certificates go by their serial number.
 
-    ``successor`` has been issued by a renewal and not been used yet. The old certificate is good
-    until the new one is used: a party that crashed before it kept the new one is not locked out.
+    ``successor`` is a certificate that was renewed and not used yet. The old one is good until the
+    new one is used: a party that crashed before it kept the new one is not locked out.
     """
 
     enrolled: str
@@ -45,8 +43,8 @@ class Member:
 class Invited:
     """An invitation, known by the hash of its token.
 
-    ``key`` and ``certificate`` are of whoever used it: the same key may ask again for the answer
-    that it did not get, another one may not.
+    ``key`` and ``certificate`` belong to the party that used it. The same key may ask for the
+    answer again, another key may not.
     """
 
     party: str
@@ -60,7 +58,7 @@ class Invited:
 
 @dataclass(frozen=True, kw_only=True)
 class Revocation:
-    """A certificate that is no longer accepted, before its time."""
+    """A certificate that is refused although it has not expired."""
 
     party: str
     revoked: str
@@ -80,7 +78,7 @@ class Register:
             raise ConfigError(f"version: this Colonnade reads version 1, not {self.version}")
 
 
-# When the file was last written, and what was in it.
+# The file's inode, time and size, and its content.
 _Seen = tuple[tuple[int, int, int], Register]
 
 
@@ -97,7 +95,7 @@ class RegisterFile:
         write_atomically(self.path, _encoded(Register()), owner_only=True)
 
     def read(self) -> Register:
-        """The register as it is now; don't change what is returned."""
+        """The register as it is now; callers must not change it."""
         self._seen = self._load(self._seen)
         return self._seen[1]
 
@@ -107,7 +105,7 @@ class RegisterFile:
             stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
             if seen is not None and seen[0] == stamp:
                 return seen
-            # The stamp is older than the content: if it is replaced now, it is read again.
+            # The stamp is taken first: a file that is replaced in between is read again.
             return stamp, _decoded(self.path.read_bytes(), self.path)
         except FileNotFoundError as error:
             raise StorageError(
@@ -119,23 +117,15 @@ class RegisterFile:
 
     @contextmanager
     def changing(self) -> Iterator[Register]:
-        """The register, to be changed in place; kept if nothing is raised, else as it was."""
-        try:
-            handle = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise StorageError(f"{self._lock}: can't be opened: {error.strerror}") from error
-        try:
-            # The system lets go of the lock when the process ends, however it ends.
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            # Not the one that readers share: they must not see a change that is not kept.
+        """The register, to be changed in place; written if the block raises nothing."""
+        with locked(self._lock):
+            # Not the object that readers share: they must not see a change that is not written.
             _, register = self._load(None)
             before = _encoded(register)
             yield register
             after = _encoded(register)
             if after != before:
                 write_atomically(self.path, after, owner_only=True)
-        finally:
-            os.close(handle)
 
 
 def _encoded(register: Register) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TypeVar
@@ -64,14 +63,26 @@ def register(method: M) -> M:
     """Make a method of one's own known by its name, in this process: a decorator of its class.
 
     The same class again, as when a notebook's cell runs a second time, takes its own place.
+
+    Args:
+        method: A frozen dataclass with ``info``, ``party``, ``exchange`` and ``predict``.
+
+    Returns:
+        The same class.
+
+    Raises:
+        ConfigError: If something is missing, or another method has that name.
     """
     shown = f"method '{method.__qualname__}'"
     # Its own: a parent's decorator does not see the settings of its children.
     is_dataclass = "__dataclass_params__" in vars(method)
-    if inspect.isabstract(method) or not is_dataclass:
+    absent = sorted(method.__abstractmethods__)
+    if absent:
+        raise ConfigError(f"{shown}: it has no {', '.join(absent)} of its own")
+    if not is_dataclass:
         raise ConfigError(
-            f"{shown}: register a frozen dataclass that has an exchange of its own; put @register "
-            "above @dataclass(frozen=True, kw_only=True)"
+            f"{shown}: not a dataclass of its own; put @register above "
+            "@dataclass(frozen=True, kw_only=True)"
         )
     for needed in ("info", "party"):
         if not hasattr(method, needed):

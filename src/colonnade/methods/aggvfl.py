@@ -16,13 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor
-
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
-from colonnade.core.method import Method, MethodInfo
-from colonnade.core.own_models import OwnModelParty
+from colonnade.core.method import Answer, Method, MethodInfo, Needs
 from colonnade.core.parties import Parties, Total
+from colonnade.parts.own_models import OwnModelParty
 
 __all__ = ["AggVFL"]
 
@@ -35,15 +33,9 @@ class AggVFL(Method):
         name="aggvfl",
         paper="baseline (EASTER: Agg_VFL, Homo_aggVFL, Heter_aggVFL)",
         summary="whole models at the parties; their predictions are added up, nothing above them",
-        tolerates_slow=False,
-        tolerates_missing=False,
-        heterogeneous_models=True,
-        private_labels=True,
     )
     party = OwnModelParty
-    has_heads = True
-    has_fusion = False
-    takes_sums = True
+    needs = Needs(embeddings="sum", heads=True, fusion=False)
 
     aggregate: Literal["mean", "sum"] = "mean"
 
@@ -54,10 +46,12 @@ class AggVFL(Method):
         (gradient,) = holder.judge({"all": total.value * share}, batch).values()
         await parties.tell("descend", batch, gradient * share, among=total.names)
 
-    async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
+    async def predict(
+        self, holder: LabelHolder, parties: Parties, batch: Batch, *, each: bool
+    ) -> Answer:
         """The aggregate of every party's outputs."""
         total = await parties.total("conclude", batch)
-        return total.value * self._share(total)
+        return Answer(outputs=total.value * self._share(total), used=total.names)
 
     def _share(self, total: Total) -> float:
         """What one party's prediction counts."""

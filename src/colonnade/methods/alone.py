@@ -14,7 +14,7 @@ from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
 from colonnade.core.method import Method, MethodInfo
 from colonnade.core.parties import Parties
-from colonnade.core.split_step import SplitParty, split_step
+from colonnade.parts.split_step import SplitParty, predict_by_fusion, split_step
 
 __all__ = ["Alone"]
 
@@ -29,10 +29,9 @@ class Alone(Method):
         summary="one party's columns only; the label holder's unless another is named",
         tolerates_slow=True,
         tolerates_missing=True,
-        heterogeneous_models=True,
-        private_labels=True,
     )
     party = SplitParty
+    predict = predict_by_fusion
 
     who: str | None = None
 

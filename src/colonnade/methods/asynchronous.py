@@ -13,13 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from colonnade.core.embedding_table import EmbeddingTable
 from colonnade.core.errors import ConfigError
 from colonnade.core.label_holder import LabelHolder
-from colonnade.core.local_steps import LocalStepsParty
 from colonnade.core.messages import Batch
 from colonnade.core.method import Method, MethodInfo
 from colonnade.core.parties import Parties
+from colonnade.parts.embedding_table import EmbeddingTable
+from colonnade.parts.local_steps import LocalStepsParty
+from colonnade.parts.method_memory import OwnPace
+from colonnade.parts.split_step import predict_by_fusion
 
 __all__ = ["Asynchronous"]
 
@@ -33,11 +35,9 @@ class Asynchronous(Method):
         paper="thesis 5.4.2",
         summary="every upload is answered at once from the last known embeddings of the others",
         tolerates_slow=True,
-        tolerates_missing=False,
-        heterogeneous_models=True,
-        private_labels=True,
     )
     party = LocalStepsParty
+    predict = predict_by_fusion
 
     local_steps: int = 1
 
@@ -49,28 +49,25 @@ class Asynchronous(Method):
         """Every party uploads every sample once; then each one is on its own."""
         holder.scale_learning_rate(1 / len(parties.names))
         await EmbeddingTable(holder).fill(parties)
-        holder.memory["next"] = dict.fromkeys(parties.names, 0)
+        pace = holder.memory.recall(OwnPace)
+        pace.next = dict.fromkeys(parties.names, 0)
         for name in parties.names:
-            self._request(holder, parties, name)
+            pace.request(parties, name)
 
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """Whoever comes first: store, combine, update, answer."""
         upload = await parties.arrival()
         if upload is None:
             raise parties.nobody_answered()
-        name = upload.party
-        uploaded = Batch("train", holder.memory["next"][name] - 1)
+        name, pace = upload.party, holder.memory.recall(OwnPace)
+        uploaded = pace.uploaded(name)
         table = EmbeddingTable(holder)
         table.write(name, uploaded, upload.value)
         known = table.read(uploaded, parties.names, fresh=[name])
         gradient = holder.learn(known, uploaded)[name]
         await parties.tell("descend", uploaded, gradient, self.local_steps, among=[name])
-        self._request(holder, parties, name)
+        pace.request(parties, name)
         table.advance()
-
-    def _request(self, holder: LabelHolder, parties: Parties, name: str) -> None:
-        parties.start(name, "embed", Batch("train", holder.memory["next"][name]))
-        holder.memory["next"][name] += 1
 
     def exchanges_per_epoch(self, num_batches: int, num_parties: int) -> int:
         """Every party uploads every batch."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
-from colonnade.core.method import Method, MethodInfo
+from colonnade.core.method import Method, MethodInfo, Needs
 from colonnade.core.parties import Parties
-from colonnade.core.split_step import SplitParty, split_step
+from colonnade.parts.split_step import SplitParty, predict_by_fusion, split_step
 
 __all__ = ["Centralized"]
 
@@ -27,12 +27,11 @@ class Centralized(Method):
         paper="baseline (thesis 5.4.3)",
         summary="all columns in one place: the unreachable ideal, for comparison",
         tolerates_slow=True,
-        tolerates_missing=False,
         heterogeneous_models=False,
-        private_labels=True,
     )
     party = SplitParty
-    pools_blocks = True
+    predict = predict_by_fusion
+    needs = Needs(pooled=True)
 
     def participants(self, names: tuple[str, ...], label_holder: str) -> tuple[str, ...]:
         """The label holder, with everybody's columns."""

@@ -15,16 +15,16 @@ Q: ``local_steps``. h_k: embedding of party k.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from colonnade.core.errors import ConfigError
 from colonnade.core.label_holder import LabelHolder
-from colonnade.core.local_steps import LocalStepsParty
 from colonnade.core.messages import Batch
-from colonnade.core.method import Method, MethodInfo
+from colonnade.core.method import Method, MethodInfo, Needs
 from colonnade.core.parties import Parties, each
+from colonnade.parts.local_steps import LocalStepsParty
+from colonnade.parts.split_step import predict_by_fusion
 
 __all__ = ["CVFL"]
 
@@ -37,12 +37,9 @@ class CVFL(Method):
         name="cvfl",
         paper="C-VFL (Castiglia et al. 2022), Algorithm 1",
         summary="compressed embeddings, and several local steps per exchange; fewer bytes",
-        tolerates_slow=False,
-        tolerates_missing=False,
-        heterogeneous_models=True,
-        private_labels=True,
     )
     party = LocalStepsParty
+    predict = predict_by_fusion
 
     local_steps: int = 10
     compression: Literal["quantize", "top_k", "random_k"] = "quantize"
@@ -59,10 +56,12 @@ class CVFL(Method):
             raise ConfigError(f"keep: a share above 0 and at most 1, got {self.keep}")
 
     @property
-    def wants_packed(self) -> Mapping[str, Any] | None:
-        """How every party packs its embeddings, unless it does so already."""
-        size = {"bits": self.bits} if self.compression == "quantize" else {"keep": self.keep}
-        return {"kind": self.compression, "feedback": self.feedback, **size}
+    def needs(self) -> Needs:
+        """Embeddings that every party packs, unless it does so already."""
+        size: dict[str, Any] = (
+            {"bits": self.bits} if self.compression == "quantize" else {"keep": self.keep}
+        )
+        return Needs(packing={"kind": self.compression, "feedback": self.feedback, **size})
 
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """One round of Algorithm 1: Q steps at the parties and at the label holder."""

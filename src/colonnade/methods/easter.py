@@ -21,19 +21,18 @@ party's head; R_k: its prediction; C: number of parties.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from colonnade.core.errors import ProtocolError
-from colonnade.core.headed import HeadedParty
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
-from colonnade.core.method import Method, MethodInfo
+from colonnade.core.method import Answer, Method, MethodInfo, Needs
 from colonnade.core.parties import Parties, each
+from colonnade.core.releases import Average, Embedding, Output
 from colonnade.core.verbs import verb
+from colonnade.parts.headed_party import HeadedParty
 
 __all__ = ["Easter"]
 
@@ -42,12 +41,12 @@ class EasterParty(HeadedParty):
     """The silo's half: h and p of θ_k, its own optimizer, and x_k never leave it."""
 
     @verb
-    def embed(self, batch: Batch) -> Tensor:
+    def embed(self, batch: Batch) -> Embedding:
         """Send E_k = h(θ_k; x_k)."""
         return self.encode(batch)
 
     @verb
-    def decide(self, batch: Batch, mean: Tensor, num_parties: int) -> Tensor:
+    def decide(self, batch: Batch, mean: Average, num_parties: int) -> Output:
         """Send R_k = p(θ_k; E); of E, only the own share E_k / C depends on θ_k."""
         own = self.encode(batch)
         if mean.shape != own.shape or num_parties < 1:
@@ -58,7 +57,7 @@ class EasterParty(HeadedParty):
         return self.predict_from(batch, mean + (own - own.detach()) / num_parties)
 
     @verb
-    def conclude(self, mean: Tensor) -> Tensor:
+    def conclude(self, mean: Average) -> Output:
         """The own model's outputs for prediction, from the mean of all embeddings."""
         return self.conclude_from(mean)
 
@@ -71,16 +70,9 @@ class Easter(Method):
         name="easter",
         paper="EASTER (Wang et al.), Algorithm 1",
         summary="any network and optimizer at each party; every party ends with a whole model",
-        tolerates_slow=False,
-        tolerates_missing=False,
-        heterogeneous_models=True,
-        private_labels=True,
     )
     party = EasterParty
-    has_heads = True
-    has_fusion = False
-    adds_embeddings = True
-    takes_sums = True
+    needs = Needs(embeddings="sum", one_width=True, heads=True, fusion=False)
 
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """Algorithm 1, lines 2 to 15: four messages."""
@@ -91,26 +83,15 @@ class Easter(Method):
         gradients = holder.judge(predictions, batch)  # line 11
         await parties.tell("descend", batch, each(gradients), among=gradients)
 
-    async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
+    async def predict(
+        self, holder: LabelHolder, parties: Parties, batch: Batch, *, each: bool
+    ) -> Answer:
         """The label holder's own model's outputs; without a block, the mean of all models'."""
-        names = parties.names if holder.name not in parties.names else (holder.name,)
-        return self.answer_from(holder, parties, batch, await self._conclude(parties, batch, names))
-
-    def answer_from(
-        self, holder: LabelHolder, parties: Parties, batch: Batch, each: Mapping[str, Tensor]
-    ) -> Tensor:
-        """The label holder's own model's outputs; without a block, the mean of all models'."""
-        own = [each[holder.name]] if holder.name in each else list(each.values())
-        return torch.stack(own).mean(dim=0)
-
-    async def predict_each(
-        self, holder: LabelHolder, parties: Parties, batch: Batch
-    ) -> Mapping[str, Tensor]:
-        """Every party's own model's outputs."""
-        return await self._conclude(parties, batch, parties.names)
-
-    async def _conclude(
-        self, parties: Parties, batch: Batch, names: tuple[str, ...]
-    ) -> dict[str, Tensor]:
         total = await parties.total("infer", batch)
-        return await parties.ask("conclude", total.value / len(total.names), among=names)
+        has_own = holder.name in parties.names
+        asked = (holder.name,) if has_own and not each else parties.names
+        mean = total.value / len(total.names)
+        answers = await parties.ask("conclude", mean, among=asked)
+        own = [answers[holder.name]] if holder.name in answers else list(answers.values())
+        outputs = torch.stack(own).mean(dim=0)
+        return Answer(outputs=outputs, each=answers if each else {}, used=total.names)

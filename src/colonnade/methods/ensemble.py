@@ -9,17 +9,17 @@ majority decides, ties at random. Departures:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from colonnade.core.guessing import voted
+from colonnade.core.errors import MissingBlock
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
-from colonnade.core.method import MethodInfo
-from colonnade.core.own_models import OwnModels
+from colonnade.core.method import Answer, MethodInfo
 from colonnade.core.parties import Parties
+from colonnade.parts.guessing import voted
+from colonnade.parts.own_models import OwnModels
 
 __all__ = ["Ensemble"]
 
@@ -32,24 +32,22 @@ class Ensemble(OwnModels):
         name="ensemble",
         paper="baseline (LASER-VFL: Ensemble)",
         summary="every party trains by itself; whoever has the sample votes, the majority decides",
-        tolerates_slow=False,
         tolerates_missing=True,
-        heterogeneous_models=True,
-        private_labels=True,
     )
 
-    async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
+    async def predict(
+        self, holder: LabelHolder, parties: Parties, batch: Batch, *, each: bool
+    ) -> Answer:
         """The majority of those who have the samples."""
-        return voted(holder, batch, await self.predict_each(holder, parties, batch))
+        here = holder.observed(batch, parties.names)
+        votes = await parties.ask("conclude", batch, among=here.names)
+        here = here.among(votes)
+        if not votes or int(here.counts.min()) == 0:
+            raise MissingBlock(f"nobody answered for batch {batch.number} of part '{batch.part}'")
+        return Answer(outputs=voted(holder, batch, votes, here), each=votes, used=tuple(votes))
 
-    def answer_from(
-        self, holder: LabelHolder, parties: Parties, batch: Batch, each: Mapping[str, Tensor]
-    ) -> Tensor:
-        """The majority of those who answered."""
-        return voted(holder, batch, each)
-
-    def used(
-        self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder
-    ) -> tuple[str, ...]:
-        """Everybody votes."""
-        return observed
+    def kept_apart(
+        self, part: str, table: Tensor, names: tuple[str, ...], label_holder: str
+    ) -> Tensor | None:
+        """Nobody: everybody who has a sample votes on it."""
+        return None

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from colonnade.core.averages import fused_gradients
 from colonnade.core.errors import ConfigError
 from colonnade.core.label_holder import LabelHolder
-from colonnade.core.local_steps import LocalStepsParty
 from colonnade.core.messages import Batch
-from colonnade.core.method import Method, MethodInfo
+from colonnade.core.method import Method, MethodInfo, Needs
 from colonnade.core.parties import Parties, each
+from colonnade.parts.local_steps import LocalStepsParty
+from colonnade.parts.split_step import fused_gradients, predict_by_fusion
 
 __all__ = ["FedBCD"]
 
@@ -29,13 +29,10 @@ class FedBCD(Method):
         name="fedbcd",
         paper="FedBCD (Liu et al. 2022); thesis 4.3.1",
         summary="several local steps per exchange on the gradient received; fewer exchanges",
-        tolerates_slow=False,
-        tolerates_missing=False,
-        heterogeneous_models=True,
-        private_labels=True,
     )
     party = LocalStepsParty
-    takes_sums = True
+    predict = predict_by_fusion
+    needs = Needs(embeddings="sum")
 
     local_steps: int = 5
 

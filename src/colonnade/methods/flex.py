@@ -15,7 +15,10 @@ Paper: Castiglia et al. 2023, Algorithms 1 and 2, section IV (local optimizers),
    a dummy exchange.
 5. On a simulated clock where the label holder's work costs nothing, it takes as many steps as the
    fastest party. Nobody takes more than 1000.
-6. Whether another step fits is a question of its ``step`` cost; the encoding that it begins with
+6. Adaptive Flex-VFL with ``pace = "now"`` (ours) takes τ from how many steps fit by the clock in
+   every exchange, not in the first only. Algorithm 2 uses the exchange before: a party that wakes
+   up then takes many steps with the rate of few.
+7. Whether another step fits is a question of its ``step`` cost; the encoding that it begins with
    may end after the deadline. In the paper's time units encoding costs nothing of its own.
 
 Legend: Φ: snapshot of all embeddings and the fusion model; τ_k: local steps of party k; w̄_k: the
@@ -26,21 +29,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import torch
 from torch import Tensor
 
-from colonnade.core.embedding_table import EmbeddingTable
 from colonnade.core.errors import ConfigError, MissingBlock
 from colonnade.core.fabric import UNBOUNDED, Clock
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.local_optimizers import step_weights
 from colonnade.core.messages import Batch
-from colonnade.core.method import Method, MethodInfo
+from colonnade.core.method import Method, MethodInfo, Needs
 from colonnade.core.parties import Parties, each
 from colonnade.core.party import Party
+from colonnade.core.releases import Count, Derivative, Embedding, Weights
 from colonnade.core.verbs import verb
+from colonnade.parts.embedding_table import EmbeddingTable
+from colonnade.parts.method_memory import LeftOut
+from colonnade.parts.split_step import predict_by_fusion
 
 __all__ = ["PBCD", "AdaptiveFlex", "Flex", "SyncVFL"]
 
@@ -48,6 +54,8 @@ __all__ = ["PBCD", "AdaptiveFlex", "Flex", "SyncVFL"]
 _MOST_STEPS = 1000
 
 Labels = Literal["private", "shared"]
+# How learning rates follow the pace: not at all, that of the exchange before, that of this one.
+_FIXED, _BY_LAST, _BY_NOW = range(3)
 
 
 def steps_within(clock: Clock, kind: str, num_steps: int, timeout: int) -> Iterator[int]:
@@ -67,38 +75,61 @@ def num_fitting(clock: Clock, kind: str, timeout: int) -> int:
 
 
 def adapted_rate(optimizer: torch.optim.Optimizer, configured: float, num_steps: int) -> float:
-    """η_k = A_k / (τ_k w̄_k), from the last exchange's τ and w (Algorithm 2)."""
+    """η_k = A_k / (τ_k w̄_k) (Algorithm 2)."""
     return configured / (num_steps * max(step_weights(optimizer, num_steps)))
+
+
+class Upload(TypedDict):
+    """An embedding, and how many local steps fit into the timeout now."""
+
+    embedding: Embedding
+    fitting: Count
+
+
+@dataclass
+class Pace:
+    """How many local steps the last exchange had, and the learning rate of the settings."""
+
+    num_steps: int = 0
+    configured_rate: float | None = None
+
+    def adapt(self, optimizer: torch.optim.Optimizer, estimate: int, adaptive: int) -> None:
+        """Set η = A / (τ w̄); ``estimate`` is τ of this exchange, as far as the clock can tell."""
+        group = optimizer.param_groups[0]
+        if self.configured_rate is None:
+            self.configured_rate = group["lr"]
+        num_steps = estimate if adaptive == _BY_NOW else self.num_steps or estimate
+        group["lr"] = adapted_rate(optimizer, self.configured_rate, num_steps)
 
 
 class FlexParty(Party):
     """The silo's half: local steps on one batch until the timeout."""
 
     @verb
-    def embed(self, batch: Batch, timeout: int) -> Mapping[str, Tensor]:
+    def embed(self, batch: Batch, timeout: int) -> Upload:
         """Send h_k(θ_k; x_k), and how many local steps fit into the timeout now."""
         fitting = num_fitting(self.clock, "step", timeout)
         return {"embedding": self.encode(batch), "fitting": torch.tensor(fitting)}
 
     @verb
     def descend(
-        self, batch: Batch, gradient: Tensor, num_steps: int, timeout: int, adaptive: bool
+        self, batch: Batch, gradient: Derivative, num_steps: int, timeout: int, adaptive: int
     ) -> None:
         """Local steps with dL/dh_k as received (labels private)."""
         self._begin(timeout, adaptive)
         for step in steps_within(self.clock, "step", num_steps, timeout):
             self.step(self.encode(batch), gradient)
-            self.memory["num_steps"] = step + 1
+            self.memory.recall(Pace).num_steps = step + 1
 
     @verb
     def descend_knowing_labels(
         self,
         batch: Batch,
-        snapshot: Mapping[str, Tensor],
-        fusion: Mapping[str, Tensor],
+        snapshot: Mapping[str, Embedding],
+        fusion: Mapping[str, Weights],
         num_steps: int,
         timeout: int,
-        adaptive: bool,
+        adaptive: int,
     ) -> None:
         """Local steps on Φ: own embedding fresh, the others' and the fusion model stale."""
         self._begin(timeout, adaptive)
@@ -111,16 +142,13 @@ class FlexParty(Party):
                 loss = replica.loss({**snapshot, self.name: leaf}, batch)
             (gradient,) = torch.autograd.grad(loss, leaf)
             self.step(embedding, gradient)
-            self.memory["num_steps"] = step + 1
+            self.memory.recall(Pace).num_steps = step + 1
 
-    def _begin(self, timeout: int, adaptive: bool) -> None:
+    def _begin(self, timeout: int, adaptive: int) -> None:
         self.begin_local_steps()
-        if not adaptive:
-            return
-        group = self.optimizer.param_groups[0]
-        configured = self.memory.setdefault("configured_rate", group["lr"])
-        before = self.memory.get("num_steps") or num_fitting(self.clock, "step", timeout)
-        group["lr"] = adapted_rate(self.optimizer, configured, before)
+        if adaptive != _FIXED:
+            estimate = num_fitting(self.clock, "step", timeout)
+            self.memory.recall(Pace).adapt(self.optimizer, estimate, adaptive)
 
 
 async def flexible_exchange(
@@ -132,7 +160,7 @@ async def flexible_exchange(
     timeout: int,
     wanted: Literal["one", "fixed", "min", "max", "all"],
     num_steps: int = 0,
-    adaptive: bool = False,
+    adaptive: int = _FIXED,
 ) -> None:
     """Algorithm 1, lines 3 to 16; ``wanted`` says how τ_k is chosen."""
     # The synchronous ones wait as the run's patience says; Flex goes on without the silent.
@@ -153,14 +181,15 @@ async def flexible_exchange(
         # The label holder's work costs nothing on this clock: let it keep up with the fastest.
         own_steps = max(fitting, default=1)
     holder.begin_local_steps()
-    if adaptive:
-        _adapt(holder, own_steps or num_fitting(holder.clock, "fuse", timeout))
+    if adaptive != _FIXED:
+        estimate = own_steps or num_fitting(holder.clock, "fuse", timeout)
+        holder.memory.recall(Pace).adapt(holder.optimizer, estimate, adaptive)
     began = parties.now()
     present = tuple(uploads)
     try:
         gradients = holder.gradients(embeddings, batch)
     except MissingBlock:
-        holder.memory["num_left_out"] = holder.memory.get("num_left_out", 0) + 1
+        holder.memory.recall(LeftOut).count += 1
         return
     loss = holder.last_loss
     if labels == "private":
@@ -178,11 +207,13 @@ async def flexible_exchange(
             adaptive,
             among=present,
         )
+    # The parties begin now, not when the label holder has taken its own steps.
+    parties.hand_out()
     for step in steps_within(holder.clock, "fuse", own_steps, timeout):
         if step:
             holder.gradients(embeddings, batch)
         holder.step()
-        holder.memory["num_steps"] = step + 1
+        holder.memory.recall(Pace).num_steps = step + 1
     holder.last_loss = loss  # of the exchange's start, as for every other method
     if wanted in ("min", "all"):
         # The exchange lasts until the timeout, whoever is done before.
@@ -202,54 +233,50 @@ def _complete(
     table.advance()
 
 
-def _adapt(holder: LabelHolder, estimate: int) -> None:
-    """The label holder's own η_0; ``estimate`` is its τ where there was no exchange before."""
-    group = holder.optimizer.param_groups[0]
-    configured = holder.memory.setdefault("configured_rate", group["lr"])
-    before = holder.memory.get("num_steps") or estimate
-    group["lr"] = adapted_rate(holder.optimizer, configured, before)
-
-
 def _checked_timeout(timeout: int) -> None:
     if timeout < 1:
         raise ConfigError(f"timeout: at least 1 tick, got {timeout}")
 
 
-def _info(name: str, summary: str, *, tolerates_slow: bool) -> MethodInfo:
-    return MethodInfo(
-        name=name,
-        paper="Flex-VFL (Castiglia et al. 2023)",
-        summary=summary,
-        tolerates_slow=tolerates_slow,
-        tolerates_missing=False,
-        heterogeneous_models=True,
-        private_labels=True,
-    )
+def _info(name: str, summary: str, *, tolerates_slow: bool = False) -> MethodInfo:
+    paper = "Flex-VFL (Castiglia et al. 2023)"
+    return MethodInfo(name=name, paper=paper, summary=summary, tolerates_slow=tolerates_slow)
 
 
 class _FlexFamily(Method):
     """What the four have in common: who knows the labels."""
 
     party = FlexParty
+    predict = predict_by_fusion
     labels: Labels
 
     @property
-    def shares_labels(self) -> bool:
-        """Whether parties need labels of their own."""
-        return self.labels == "shared"
+    def needs(self) -> Needs:
+        """Labels at the parties, if they are shared."""
+        return Needs(labels=self.labels)
+
+    @property
+    def most_local_steps(self) -> int:
+        """As many as fit into the timeout, up to a limit."""
+        return _MOST_STEPS
 
     def findings(self, holder: LabelHolder) -> Mapping[str, Any]:
         """How many exchanges were left out because a block had never been seen."""
-        return {"num_left_out": holder.memory.get("num_left_out", 0)}
+        return {"num_left_out": holder.memory.recall(LeftOut).count}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PBCD(_FlexFamily):
     """Parallel block coordinate descent: τ_k = 1 for all."""
 
-    info = _info("pbcd", "one local step each per exchange (Flex with τ = 1)", tolerates_slow=False)
+    info = _info("pbcd", "one local step each per exchange (Flex with τ = 1)")
 
     labels: Labels = "private"
+
+    @property
+    def most_local_steps(self) -> int:
+        """One."""
+        return 1
 
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """One step everywhere."""
@@ -267,7 +294,6 @@ class SyncVFL(_FlexFamily):
     info = _info(
         "sync_vfl",
         "the same number of local steps everywhere: fixed, the slowest's or the fastest's",
-        tolerates_slow=False,
     )
 
     labels: Labels = "private"
@@ -279,6 +305,11 @@ class SyncVFL(_FlexFamily):
         _checked_timeout(self.timeout)
         if self.local_steps < 1:
             raise ConfigError(f"local_steps: must be at least 1, got {self.local_steps}")
+
+    @property
+    def most_local_steps(self) -> int:
+        """A number, or as many as fit."""
+        return self.local_steps if self.steps == "fixed" else _MOST_STEPS
 
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """Equal τ."""
@@ -316,7 +347,10 @@ class Flex(_FlexFamily):
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveFlex(_FlexFamily):
-    """Flex with learning rates A_k / (τ_k w̄_k) from the exchange before (Algorithm 2)."""
+    """Flex with learning rates A_k / (τ_k w̄_k) (Algorithm 2).
+
+    ``pace`` says whose τ_k: that of the exchange before, or that which fits now.
+    """
 
     info = _info(
         "adaptive_flex",
@@ -326,6 +360,7 @@ class AdaptiveFlex(_FlexFamily):
 
     labels: Labels = "private"
     timeout: int = 20
+    pace: Literal["last", "now"] = "last"
 
     def __post_init__(self) -> None:
         _checked_timeout(self.timeout)
@@ -339,5 +374,5 @@ class AdaptiveFlex(_FlexFamily):
             labels=self.labels,
             timeout=self.timeout,
             wanted="all",
-            adaptive=True,
+            adaptive=_BY_LAST if self.pace == "last" else _BY_NOW,
         )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from colonnade.core.method import MethodInfo
-from colonnade.core.own_models import OwnModels
+from colonnade.parts.own_models import OwnModels
 
 __all__ = ["Local"]
 
@@ -27,8 +27,5 @@ class Local(OwnModels):
         name="local",
         paper="baseline (LASER-VFL: Local)",
         summary="every party by itself: its own model, trained and used wherever it has the sample",
-        tolerates_slow=False,
         tolerates_missing=True,
-        heterogeneous_models=True,
-        private_labels=True,
     )

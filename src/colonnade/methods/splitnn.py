@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
-from colonnade.core.method import Method, MethodInfo
+from colonnade.core.method import Method, MethodInfo, Needs
 from colonnade.core.parties import Parties
-from colonnade.core.split_step import (
+from colonnade.parts.split_step import (
     SplitParty,
     pipelined_step,
+    predict_by_fusion,
     request_embeddings,
     split_step,
 )
@@ -37,15 +38,16 @@ class SplitNN(Method):
         name="splitnn",
         paper="SplitNN (Vepakomma et al. 2018); thesis 4.1",
         summary="one network cut between parties and label holder; one step per exchange",
-        tolerates_slow=False,
-        tolerates_missing=False,
-        heterogeneous_models=True,
-        private_labels=True,
     )
     party = SplitParty
-    takes_sums = True
+    predict = predict_by_fusion
 
     pipelined: bool = False
+
+    @property
+    def needs(self) -> Needs:
+        """A sum will do, unless embeddings are asked for ahead and awaited one by one."""
+        return Needs(embeddings="each" if self.pipelined else "sum")
 
     async def begin(self, holder: LabelHolder, parties: Parties) -> None:
         """One batch ahead from the first on."""
@@ -58,9 +60,3 @@ class SplitNN(Method):
             await pipelined_step(holder, parties, batch)
         else:
             await split_step(holder, parties, batch)
-
-    def refuses_sums(self, combine: str) -> str:
-        """Sums are asked for and waited for in one; nothing is ahead then."""
-        if self.pipelined:
-            return "method 'splitnn' with pipelined = true needs every party's embedding by itself"
-        return super().refuses_sums(combine)

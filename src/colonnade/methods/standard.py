@@ -5,8 +5,8 @@ fully observed samples only; a random prediction is made elsewhere. Departures:
 
 1. A guess is drawn from the run's seed and the batch, so the same question has the same answer. In
    a regression it is a normal number with the mean and spread of the training labels.
-2. A batch with incomplete samples is an exchange in which nobody is asked anything: an epoch has
-   as many exchanges as for a method that learns from all samples.
+2. Complete samples have batches of their own. A batch of others is an exchange in which nobody is
+   asked anything: an epoch has as many exchanges as for a method that learns from all samples.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from colonnade.core.errors import DataError, MissingBlock
-from colonnade.core.guessing import guessed
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
-from colonnade.core.method import Method, MethodInfo
+from colonnade.core.method import Answer, Method, MethodInfo
 from colonnade.core.parties import Parties
-from colonnade.core.split_step import SplitParty, split_step
+from colonnade.parts.guessing import guessed
+from colonnade.parts.split_step import SplitParty, split_step
 
 __all__ = ["Standard"]
 
@@ -34,10 +34,7 @@ class Standard(Method):
         name="standard",
         paper="baseline (LASER-VFL: Standard VFL)",
         summary="SplitNN on the samples that everybody has; a random guess for the others",
-        tolerates_slow=False,
         tolerates_missing=True,
-        heterogeneous_models=True,
-        private_labels=True,
     )
     party = SplitParty
 
@@ -52,21 +49,27 @@ class Standard(Method):
 
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """One step of the joint network, if everybody has the samples."""
-        if holder.observed(batch, parties.names) == parties.names:
+        here = holder.observed(batch, parties.names)
+        if here.is_complete and here.names == parties.names:
             await split_step(holder, parties, batch)
 
-    async def predict(self, holder: LabelHolder, parties: Parties, batch: Batch) -> Tensor:
-        """The fusion of all embeddings, or a guess."""
+    def kept_apart(
+        self, part: str, table: Tensor, names: tuple[str, ...], label_holder: str
+    ) -> Tensor | None:
+        """Complete samples and others."""
+        return table.all(dim=1)
+
+    async def predict(
+        self, holder: LabelHolder, parties: Parties, batch: Batch, *, each: bool
+    ) -> Answer:
+        """The fusion of all embeddings, or a guess: also once a party has left."""
         here = holder.observed(batch, parties.names)
-        embeddings = await parties.ask("infer", batch, among=here)
-        if self.used(here, parties.names, holder):
-            return holder.infer(embeddings)
+        if not here.is_complete or here.names != parties.names:
+            return Answer(outputs=guessed(holder, batch, here.num_samples), used=())
+        embeddings = await parties.ask("infer", batch)
+        if parties.names == holder.trained_with(parties.names):
+            return Answer(outputs=holder.infer(embeddings), used=parties.names)
         if not embeddings:
             raise MissingBlock(f"nobody answered for batch {batch.number} of part '{batch.part}'")
-        return guessed(holder, batch, next(iter(embeddings.values())))
-
-    def used(
-        self, observed: tuple[str, ...], names: tuple[str, ...], holder: LabelHolder
-    ) -> tuple[str, ...]:
-        """Every block, or none where it guesses: also once a party has left."""
-        return observed if observed == holder.trained_with(names) else ()
+        num_samples = len(next(iter(embeddings.values())))
+        return Answer(outputs=guessed(holder, batch, num_samples), used=())

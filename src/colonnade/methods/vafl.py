@@ -4,11 +4,13 @@ Paper: Chen et al. 2020, Algorithm 1 (asynchronous), Algorithm 2 (t-synchronous)
 (bounded delay), equations (2) to (4). Departures:
 
 1. The label holder names each party's next batch, from a stream of that party's own; the paper
-   lets the party draw it. The draws are the same, and no row number crosses.
+   lets the party draw it. No row number crosses. The stream goes through all samples in a new
+   order each time, so that a party has every sample equally often; the paper draws every batch
+   independently and uniformly.
 2. A query and the upload before it are one message; so are the gradient and the request for the
    next upload.
 3. The initial table (one upload of every sample) is counted in bytes and moves the fabric's clock;
-   a run's ``elapsed`` counts exchanges only. The paper does not say.
+   on a simulated clock a run's ``elapsed`` counts exchanges only. The paper does not say.
 4. The label holder's learning rate is divided by the number of parties, as in the paper's
    experiments, and multiplied by t, of which the paper says nothing.
 5. A party that does not send a fresh embedding when asked under D is left out of that update, if
@@ -20,19 +22,21 @@ Activations by independent Poisson processes are a speed of the simulated clock 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
-from colonnade.core.embedding_table import EmbeddingTable
 from colonnade.core.errors import ConfigError
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
 from colonnade.core.method import Method, MethodInfo
 from colonnade.core.parties import Arrival, Parties
-from colonnade.core.split_step import SplitParty
+from colonnade.parts.embedding_table import EmbeddingTable
+from colonnade.parts.method_memory import OwnPace
+from colonnade.parts.split_step import SplitParty, predict_by_fusion
 
 __all__ = ["VAFL"]
 
@@ -49,11 +53,9 @@ class VAFL(Method):
         paper="VAFL (Chen et al. 2020), Algorithms 1 and 2",
         summary="asynchronous: an upload is answered at once from the last known of the others",
         tolerates_slow=True,
-        tolerates_missing=False,
-        heterogeneous_models=True,
-        private_labels=True,
     )
     party = SplitParty
+    predict = predict_by_fusion
 
     num_uploads: int = 1
     max_delay: int | None = None
@@ -73,11 +75,11 @@ class VAFL(Method):
             )
         holder.scale_learning_rate(self.num_uploads / len(parties.names))
         await EmbeddingTable(holder).fill(parties)
-        num_batches = holder.parts["train"].plan.num_batches
+        num_batches, pace = holder.parts["train"].plan.num_batches, holder.memory.recall(OwnPace)
         for place, name in enumerate(parties.names):
             own = 0 if self.batches == "shared" else (place + 1) * _EPOCHS_APART
-            holder.memory.setdefault("next", {})[name] = own * num_batches
-            self._request(holder, parties, name)
+            pace.next[name] = own * num_batches
+            pace.request(parties, name)
 
     async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
         """Lines 8 to 13: take t uploads, update, answer those who uploaded."""
@@ -94,17 +96,13 @@ class VAFL(Method):
         for name, uploaded in uploads:
             if name in gradients:
                 await parties.tell("descend", uploaded, gradients[name], among=[name])
-            self._request(holder, parties, name)
+            holder.memory.recall(OwnPace).request(parties, name)
         table.advance()
-
-    def _request(self, holder: LabelHolder, parties: Parties, name: str) -> None:
-        parties.start(name, "embed", Batch("train", holder.memory["next"][name]))
-        holder.memory["next"][name] += 1
 
     def _store(
         self, table: EmbeddingTable, holder: LabelHolder, upload: Arrival
     ) -> tuple[str, Batch]:
-        uploaded = Batch("train", holder.memory["next"][upload.party] - 1)
+        uploaded = holder.memory.recall(OwnPace).uploaded(upload.party)
         table.write(upload.party, uploaded, upload.value)
         return upload.party, uploaded
 
@@ -125,7 +123,7 @@ class VAFL(Method):
         for batch in batches:
             fresh = [name for name, uploaded in uploads if uploaded == batch]
             known.append(table.read(batch, usable, fresh=fresh))
-        gradients = holder.learn_batches(known, batches)
+        gradients = _learn(holder, known, batches)
         own = {name: gradients[batches.index(uploaded)] for name, uploaded in uploads}
         return {name: found[name] for name, found in own.items() if name in found}
 
@@ -152,3 +150,22 @@ class VAFL(Method):
     def findings(self, holder: LabelHolder) -> Mapping[str, Any]:
         """How often an embedding of each delay was used."""
         return {"delays": EmbeddingTable(holder).delays()}
+
+
+def _learn(
+    holder: LabelHolder, embeddings: Sequence[Mapping[str, Tensor]], batches: Sequence[Batch]
+) -> list[dict[str, Tensor]]:
+    """One update over several batches together; dL/dh_k of each batch's own mean loss."""
+    if len(batches) == 1:
+        return [holder.learn(embeddings[0], batches[0])]
+    sizes = [len(next(iter(item.values()))) for item in embeddings]
+    joined = {name: torch.cat([item[name] for item in embeddings]) for name in embeddings[0]}
+    holder.begin_local_steps()
+    gradients = holder.gradients(joined, *batches)
+    holder.step()
+    # The joint loss averages over all the samples; each batch's own, over its own only.
+    split = {name: torch.split(item, sizes) for name, item in gradients.items()}
+    return [
+        {name: split[name][at] * (sum(sizes) / size) for name in split}
+        for at, size in enumerate(sizes)
+    ]

@@ -13,7 +13,7 @@ and an autoencoder for the local one, as in LASER-VFL's comparison (appendix D).
 Departures:
 
 1. One decomposition of all parties' columns together; the papers do one for each pair of parties.
-2. P has a block per batch (Chai et al. cut it into blocks as well).
+2. P has a block per batch (Chai et al. cut it into blocks as well), over its complete samples.
 3. FedSVD has a third party that makes the masks. Here they come from the label holder: they hide
    nothing from it, only from the parties among each other. For comparison, not for use.
 4. Stage 3 goes on training the encoder with a head behind it; Huang et al. keep the code as it is
@@ -33,12 +33,13 @@ from colonnade.core.batches import even_bounds
 from colonnade.core.errors import ConfigError, DataError, MissingBlock, ProtocolError
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
-from colonnade.core.method import MethodInfo
-from colonnade.core.orthogonal import orthogonal
-from colonnade.core.own_models import OwnModelParty, OwnModels
+from colonnade.core.method import MethodInfo, Needs
 from colonnade.core.parties import Parties, each
+from colonnade.core.releases import Columns, RollOfSamples
 from colonnade.core.seeds import derive_seed, drawing_from, shuffled
 from colonnade.core.verbs import verb
+from colonnade.parts.orthogonal import orthogonal
+from colonnade.parts.own_models import OwnModelParty, OwnModels
 
 __all__ = ["VFedTrans", "VFedTransParty"]
 
@@ -46,9 +47,9 @@ __all__ = ["VFedTrans", "VFedTransParty"]
 class VFedTransParty(OwnModelParty):
     """The silo's half of all three stages."""
 
-    # U of the samples that everybody has, by batch; lives from stage 1 to stage 2, within one
+    # By batch the rows that everybody has, and U of them; lives from stage 1 to stage 2, within one
     # call of ``begin``, and so is never part of a checkpoint.
-    _joint: dict[int, Tensor] | None = None
+    _joint: dict[int, tuple[Tensor, Tensor]] | None = None
 
     @verb
     def num_columns(self) -> int:
@@ -56,18 +57,23 @@ class VFedTransParty(OwnModelParty):
         return self.parts["train"].features.flatten(1).shape[1]
 
     @verb
-    def masked(self, batch: Batch, first: int, total: int, seed: int) -> Tensor:
-        """P X_k Q_k of a batch; own columns begin at ``first`` of ``total``."""
-        rows = self.rows(batch).flatten(1).double()
+    def masked(
+        self, batch: Batch, shared: RollOfSamples, first: int, total: int, seed: int
+    ) -> Columns:
+        """P X_k Q_k of its rows that everybody has; own columns begin at ``first`` of ``total``."""
+        rows = self.rows(batch)[shared].flatten(1).double()
         left = orthogonal(len(rows), derive_seed(seed, "rows", batch.number))
         right = orthogonal(total, derive_seed(seed, "columns"))
         return left @ rows @ right[first : first + rows.shape[1]]
 
     @verb
-    def unmask(self, batch: Batch, vectors: Tensor, seed: int) -> None:
-        """Keep U = Pᵀ U' of a batch."""
+    def unmask(self, batch: Batch, shared: RollOfSamples, vectors: Columns, seed: int) -> None:
+        """Keep U = Pᵀ U' of the rows of a batch that everybody has."""
         left = orthogonal(len(vectors), derive_seed(seed, "rows", batch.number))
-        self._joint = {**(self._joint or {}), batch.number: left.T @ vectors}
+        part = self.parts["train"]
+        places = part.own.positions(batch.number)[shared]
+        rows = places if part.rows is None else part.rows[places]
+        self._joint = {**(self._joint or {}), batch.number: (rows, left.T @ vectors)}
 
     @verb
     def distil(self, num_epochs: int, rate: float, pull: float) -> None:
@@ -101,15 +107,12 @@ class VFedTransParty(OwnModelParty):
 
     def _targets(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """For every own row the joint representation, and whether there is one."""
-        part = self.parts["train"]
         if not self._joint:
             raise ProtocolError(f"party '{self.name}': nothing to distil yet; unmask comes first")
-        width = next(iter(self._joint.values())).shape[1]
+        width = next(iter(self._joint.values()))[1].shape[1]
         targets = inputs.new_zeros(len(inputs), width)
         known = torch.zeros(len(inputs), dtype=torch.bool)
-        for number, vectors in self._joint.items():
-            places = part.plan.positions(number)
-            rows = places if part.rows is None else part.rows[places]
+        for rows, vectors in self._joint.values():
             targets[rows] = vectors.to(inputs.dtype)
             known[rows] = True
         return targets, known
@@ -123,14 +126,10 @@ class VFedTrans(OwnModels):
         name="vfedtrans",
         paper="VFedTrans (Huang et al. 2023) with FedSVD (Chai et al. 2022)",
         summary="a joint decomposition of shared samples, distilled into every party's own model",
-        tolerates_slow=False,
         tolerates_missing=True,
-        heterogeneous_models=True,
-        private_labels=True,
     )
     party = VFedTransParty
-    shows_columns = True
-    can_be_protected = False
+    needs = Needs(heads=True, fusion=False, protectable=False)
 
     num_components: int = 16
     distil_epochs: int = 10
@@ -156,8 +155,11 @@ class VFedTrans(OwnModels):
         first = dict(zip(names, _starts(list(widths.values())), strict=True))
         total = sum(widths.values())
         sums = []
-        for batch in batches:
-            found = await parties.total("masked", batch, each(first), total, seed, among=names)
+        for batch, shared in batches:
+            rows = each(shared)
+            found = await parties.total(
+                "masked", batch, rows, each(first), total, seed, among=names
+            )
             if found.names != names:
                 raise MissingBlock(
                     f"batch {batch.number}: no answer from {sorted({*names} - {*found.names})}; "
@@ -168,15 +170,24 @@ class VFedTrans(OwnModels):
         scaled = vectors[:, : self.num_components] * len(vectors) ** 0.5
         sizes = [len(item) for item in sums]
         own_rows = torch.split(scaled, sizes)
-        for batch, own in zip(batches, own_rows, strict=True):
-            await parties.tell("unmask", batch, own, seed, among=names)
+        for (batch, shared), own in zip(batches, own_rows, strict=True):
+            await parties.tell("unmask", batch, each(shared), own, seed, among=names)
         await parties.ask("distil", self.distil_epochs, self.distil_rate, self.pull, among=names)
 
 
-def _complete_batches(holder: LabelHolder, names: tuple[str, ...]) -> list[Batch]:
+def _complete_batches(
+    holder: LabelHolder, names: tuple[str, ...]
+) -> list[tuple[Batch, dict[str, Tensor]]]:
+    """Batches with samples that everybody has, and by party which of its rows these are."""
     plan = holder.parts["train"].plan
-    batches = [Batch("train", number) for number in range(plan.num_batches)]
-    complete = [batch for batch in batches if holder.observed(batch, names) == names]
+    complete = []
+    for number in range(plan.num_batches):
+        batch = Batch("train", number)
+        here = holder.observed(batch, names)
+        shared = (here.counts == len(names)).nonzero()[:, 0]
+        if len(shared):
+            rows = {name: torch.searchsorted(here.rows[name], shared) for name in names}
+            complete.append((batch, rows))
     if not complete:
         raise DataError(
             "no training sample is at every party, and method 'vfedtrans' decomposes those; use a "

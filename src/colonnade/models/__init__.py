@@ -1,6 +1,7 @@
-"""Encoders and fusions: the networks of the parties and of the label holder.
+"""Networks: encoders of the parties, fusions of the label holder, heads over one embedding.
 
-`ENCODERS` and `FUSIONS` name every kind. A kind is a spec: make one, then `build` the network.
+`ENCODERS` and `FUSIONS` list every kind by its name in a configuration. A kind is a spec: a frozen
+record of settings whose `build` makes the network. How networks are trained is not decided here.
 
     encoder = MLPSpec(hidden=(64, 64), embedding=32).build((num_columns,))
     fusion = MLPFusionSpec().build({"bank": 32, "telco": 32}, num_outputs=2)
@@ -16,7 +17,7 @@ from colonnade.models.fusion import (
     NoFusion,
 )
 from colonnade.models.head import HeadSpec
-from colonnade.models.images import CNNSpec, LeNetSpec
+from colonnade.models.image_encoders import CNNSpec, LeNetSpec
 from colonnade.models.mlp import Activation, LinearSpec, MLPSpec
 from colonnade.models.registry import (
     ENCODERS,

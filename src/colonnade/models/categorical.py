@@ -1,8 +1,10 @@
-"""Learned vectors for categorical columns, put in front of any encoder.
+"""Learned vectors for categorical columns, in front of any encoder.
 
-width = embedded_width(num_numeric, cardinalities)
-encoder = MLPSpec().build((width,))
-model = CategoricalEmbedding(encoder, num_numeric, cardinalities)
+    width = embedded_width(num_numeric, cardinalities)
+    encoder = MLPSpec().build((width,))
+    model = CategoricalEmbedding(encoder, num_numeric, cardinalities)
+
+The codes of the columns are made by ``colonnade.data.prepare``.
 """
 
 from collections.abc import Sequence
@@ -22,17 +24,35 @@ _MAX_CARDINALITY = 2**24
 
 
 def embedding_dim_for(cardinality: int) -> int:
-    """Choose the length of the vectors for a feature with this many values.
+    """Choose the length of the vectors of one categorical column.
 
-    Half the number of values, rounded up, and never more than 50: two values get one number, ten
-    get five, a hundred or more get fifty.
+    Args:
+        cardinality: The number of values of the column.
+
+    Returns:
+        Half the number of values, rounded up, at most 50.
+
+    Raises:
+        ConfigError: ``cardinality`` is not a positive whole number.
     """
     check_count("cardinality", cardinality)
     return min(_MAX_DIM, (cardinality + 1) // 2)
 
 
 def embedded_width(num_numeric: int, cardinalities: Sequence[int], dim: int | None = None) -> int:
-    """Count the columns the wrapped encoder sees: the numeric ones and every feature's vector."""
+    """Count the columns that the encoder behind a ``CategoricalEmbedding`` gets.
+
+    Args:
+        num_numeric: The number of numeric columns.
+        cardinalities: The number of values of each categorical column.
+        dim: The length of every vector; None chooses by ``embedding_dim_for``.
+
+    Returns:
+        The numeric columns and the lengths of all vectors together.
+
+    Raises:
+        ConfigError: A number is out of range.
+    """
     check_count("num_numeric", num_numeric, minimum=0)
     return num_numeric + sum(_dims(cardinalities, dim))
 
@@ -40,11 +60,17 @@ def embedded_width(num_numeric: int, cardinalities: Sequence[int], dim: int | No
 @deterministic
 @final
 class CategoricalEmbedding(nn.Module):
-    """Looks up the categorical columns and passes them on beside the numeric ones.
+    """An encoder with a table of vectors for each categorical column in front of it.
 
-    Input columns: first `num_numeric` floats, then one column per categorical feature, holding
-    the codes 0 to cardinality - 1 as floats. Codes must be whole: a fraction is cut off. Each
-    feature has vectors of length `dim`, or of `embedding_dim_for` its cardinality if dim is None.
+    Args:
+        encoder: The module behind, for inputs that are `embedded_width` wide.
+        num_numeric: The number of numeric columns; they come first.
+        cardinalities: The number of values of each categorical column; their codes 0 to
+            cardinality - 1 come as floats, and a fraction is cut off.
+        dim: The length of every vector; None chooses by `embedding_dim_for`.
+
+    Raises:
+        ConfigError: A number is out of range.
     """
 
     def __init__(
@@ -65,6 +91,17 @@ class CategoricalEmbedding(nn.Module):
         self.encoder = encoder
 
     def forward(self, x: Tensor) -> Tensor:
+        """Encode a batch.
+
+        Args:
+            x: (batch, columns): the numeric columns, then the codes.
+
+        Returns:
+            The output of the encoder.
+
+        Raises:
+            DataError: The number of columns is wrong, or a code has no vector.
+        """
         num_columns = self.num_numeric + len(self.cardinalities)
         if x.dim() != 2 or x.shape[1] != num_columns:
             raise DataError(

@@ -1,4 +1,4 @@
-"""An encoder of the user's own, named by import path."""
+"""Encoders of the user's own, named by import path and checked when they are built."""
 
 import importlib
 import re
@@ -27,25 +27,27 @@ _PROBE_BATCH = 2
 class CustomSpec(EncoderSpec):
     """A `torch.nn.Module` class of the user's own, imported where the party runs.
 
-    `module` is "my_package.my_module:MyEncoder". The class is called with `input_shape=`,
-    `embedding=` and the `options`, all as keyword arguments, and must map a float tensor
-    (batch, *input_shape) to (batch, embedding).
-
     Importing a module runs its code. The path therefore comes only from the party's own
     configuration, which its owner wrote; it is never taken from a message of another party.
+
+    Args:
+        module: The import path, such as "my_package.my_module:MyEncoder". The class is called
+            with `input_shape=`, `embedding=` and the options, all as keyword arguments. It must
+            map a float tensor (batch, *input_shape) to (batch, embedding).
+        options: Further keyword arguments: numbers, texts, true or false.
     """
 
     kind: ClassVar[str] = "custom"
 
     module: str
-    # A dict has no hash; left out so that the spec keeps one.
+    # A dict has no hash: it is left out of the spec's own.
     options: dict[str, int | float | str | bool] = field(default_factory=dict, hash=False)
 
     def check(self) -> None:
         if not isinstance(self.module, str) or not _PATH.fullmatch(self.module):
-            raise ConfigError(
-                f"module = {self.module!r}: expected an import path of the form "
-                "'package.module:ClassName'; write the module, a colon, then the class"
+            raise self._wrong(
+                "expected an import path of the form 'package.module:ClassName'; write the module, "
+                "a colon, then the class"
             )
         for name, value in self.options.items():
             if not isinstance(name, str) or not isinstance(value, int | float | str | bool):
@@ -67,10 +69,9 @@ class CustomSpec(EncoderSpec):
                 input_shape=input_shape, embedding=self.embedding, **self.options
             )
         except Exception as error:
-            raise ConfigError(
-                f"module = {self.module!r}: could not be made with input_shape={input_shape}, "
-                f"embedding={self.embedding}, options={self.options!r}: "
-                f"{type(error).__name__}: {error}; it must take these as keyword arguments"
+            raise self._wrong(
+                f"could not be made with input_shape={input_shape}, embedding={self.embedding}, "
+                f"options={self.options!r}: {_told(error)}; it must take these as keyword arguments"
             ) from error
         self._check_output(encoder, input_shape)
         return encoder
@@ -80,31 +81,27 @@ class CustomSpec(EncoderSpec):
         try:
             found: object = importlib.import_module(module_name)
         except Exception as error:  # an imported module may raise anything at all
-            raise ConfigError(
-                f"module = {self.module!r}: cannot import {module_name!r}: "
-                f"{type(error).__name__}: {error}; install it where this party runs, or put its "
-                "directory on PYTHONPATH"
+            raise self._wrong(
+                f"cannot import {module_name!r}: {_told(error)}; install it where this party runs, "
+                "or put its directory on PYTHONPATH"
             ) from error
         for attribute in attribute_path.split("."):
             try:
                 found = getattr(found, attribute)
             except AttributeError as error:
-                raise ConfigError(
-                    f"module = {self.module!r}: {module_name!r} has no {attribute_path!r}; "
-                    "check the name after the colon"
+                raise self._wrong(
+                    f"{module_name!r} has no {attribute_path!r}; check the name after the colon"
                 ) from error
         if not isinstance(found, type) or not issubclass(found, nn.Module):
-            raise ConfigError(
-                f"module = {self.module!r}: expected a subclass of torch.nn.Module, got {found!r}; "
-                "name the class itself"
+            raise self._wrong(
+                f"expected a subclass of torch.nn.Module, got {found!r}; name the class itself"
             )
         return found
 
     def _check_output(self, encoder: nn.Module, input_shape: tuple[int, ...]) -> None:
         if any(is_lazy(parameter) for parameter in encoder.parameters()):
-            raise ConfigError(
-                f"module = {self.module!r}: has lazy parameters without a size yet; make its "
-                "layers from the input_shape it is given"
+            raise self._wrong(
+                "has lazy parameters without a size yet; make its layers from the input_shape"
             )
         dtypes = (p.dtype for p in encoder.parameters() if p.is_floating_point())
         sample = torch.zeros(_PROBE_BATCH, *input_shape, dtype=next(dtypes, None))
@@ -112,19 +109,24 @@ class CustomSpec(EncoderSpec):
             try:
                 output: object = encoder(sample)
             except Exception as error:
-                raise ConfigError(
-                    f"module = {self.module!r}: its forward failed on a float tensor of shape "
-                    f"{tuple(sample.shape)}: {type(error).__name__}: {error}; it must take "
-                    "(batch, *input_shape)"
+                raise self._wrong(
+                    f"its forward failed on a float tensor of shape {tuple(sample.shape)}: "
+                    f"{_told(error)}; it must take (batch, *input_shape)"
                 ) from error
         expected = (_PROBE_BATCH, self.embedding)
         if not isinstance(output, Tensor) or tuple(output.shape) != expected:
             came = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-            raise ConfigError(
-                f"module = {self.module!r}: expected output of shape {expected} for a batch of "
-                f"{_PROBE_BATCH}, got {came}; make its last layer `embedding` wide, or set "
-                "embedding to its output size"
+            raise self._wrong(
+                f"expected output of shape {expected} for a batch of {_PROBE_BATCH}, got {came}; "
+                "make its last layer `embedding` wide, or set embedding to its output size"
             )
+
+    def _wrong(self, problem: str) -> ConfigError:
+        return ConfigError(f"module = {self.module!r}: {problem}")
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 @contextmanager

@@ -1,12 +1,13 @@
 """Fusions: the label holder's networks over the parties' embeddings.
 
-A fusion is called with {party: embedding}. Blocks are taken in the sorted order of the party
-names, fixed when the fusion is built, so that a result never depends on who answered first.
+A fusion takes {party: embedding}. It reads embeddings in the sorted order of the parties' names, so
+that a result never depends on who answered first.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NoReturn, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +27,13 @@ from colonnade.models.registry import (
 __all__ = ["ConcatFusion", "LinearFusionSpec", "MLPFusionSpec", "MeanFusion", "NoFusion"]
 
 
-@deterministic
-@final
-class ConcatFusion(nn.Module):
-    """Lays the embeddings side by side; needs one from every party."""
+class _Fusion(nn.Module, ABC):
+    """A network over the embeddings of several parties.
+
+    Args:
+        parties: The names of the parties, in order.
+        head: The network over the combined embeddings.
+    """
 
     def __init__(self, parties: tuple[str, ...], head: nn.Module) -> None:
         super().__init__()
@@ -37,35 +41,55 @@ class ConcatFusion(nn.Module):
         self.head = head
 
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
-        try:
-            blocks = [embeddings[party] for party in self.parties]
-        except KeyError:
+        """Fuse one batch.
+
+        Args:
+            embeddings: (batch, embedding) of each party, by its name.
+
+        Returns:
+            (batch, outputs) logits.
+
+        Raises:
+            MissingBlock: An embedding that the fusion needs is missing.
+            DataError: There is an embedding of a party that the fusion was not built for.
+        """
+        blocks = [embeddings[party] for party in self.parties if party in embeddings]
+        if len(embeddings) != len(blocks):
+            strangers = sorted(set(embeddings) - set(self.parties))
+            raise DataError(
+                f"fusion was built for the parties {', '.join(self.parties)}, got embeddings also "
+                f"from {', '.join(strangers)}; build the fusion with every party that takes part"
+            )
+        out: Tensor = self.head(self._combined(blocks, embeddings))
+        return out
+
+    @abstractmethod
+    def _combined(self, blocks: list[Tensor], embeddings: Mapping[str, Tensor]) -> Tensor:
+        """One tensor for the head, of the embeddings in the order of the parties."""
+
+
+@deterministic
+@final
+class ConcatFusion(_Fusion):
+    """A network over the embeddings side by side; needs one from every party."""
+
+    def _combined(self, blocks: list[Tensor], embeddings: Mapping[str, Tensor]) -> Tensor:
+        if len(blocks) < len(self.parties):
             missing = [party for party in self.parties if party not in embeddings]
             raise MissingBlock(
                 f"fusion with combine = 'concat' needs an embedding from every party, missing: "
                 f"{', '.join(missing)}; wait for them, or use combine = 'mean', which takes the "
                 "parties that are there"
-            ) from None
-        if len(embeddings) != len(blocks):
-            _refuse_strangers(self.parties, embeddings)
-        out: Tensor = self.head(torch.cat(blocks, dim=1))
-        return out
+            )
+        return torch.cat(blocks, dim=1)
 
 
 @deterministic
 @final
-class MeanFusion(nn.Module):
-    """Averages the embeddings that are there; needs at least one."""
+class MeanFusion(_Fusion):
+    """A network over the mean of the embeddings that are there; needs at least one."""
 
-    def __init__(self, parties: tuple[str, ...], head: nn.Module) -> None:
-        super().__init__()
-        self.parties = parties
-        self.head = head
-
-    def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
-        blocks = [embeddings[party] for party in self.parties if party in embeddings]
-        if len(embeddings) != len(blocks):
-            _refuse_strangers(self.parties, embeddings)
+    def _combined(self, blocks: list[Tensor], embeddings: Mapping[str, Tensor]) -> Tensor:
         if not blocks:
             raise MissingBlock(
                 "fusion with combine = 'mean' needs an embedding from at least one party, none "
@@ -74,14 +98,13 @@ class MeanFusion(nn.Module):
         total = blocks[0]
         for block in blocks[1:]:
             total = total + block
-        out: Tensor = self.head(total * (1.0 / len(blocks)))
-        return out
+        return total * (1.0 / len(blocks))
 
 
 @deterministic
 @final
 class NoFusion(nn.Module):
-    """Stands where a method has no network at the label holder."""
+    """A placeholder for methods without a network at the label holder."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,15 +112,15 @@ class NoFusion(nn.Module):
         self.nothing = nn.Parameter(torch.zeros(0))
 
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
+        """Raise DataError, whatever the ``embeddings``.
+
+        Returns:
+            Nothing.
+
+        Raises:
+            DataError: Always.
+        """
         raise DataError("this method has no network at the label holder; ask the parties' own")
-
-
-def _refuse_strangers(parties: tuple[str, ...], embeddings: Mapping[str, Tensor]) -> NoReturn:
-    strangers = sorted(set(embeddings) - set(parties))
-    raise DataError(
-        f"fusion was built for the parties {', '.join(parties)}, got embeddings also from "
-        f"{', '.join(strangers)}; build the fusion with every party that takes part"
-    )
 
 
 def _fuse(
@@ -131,7 +154,13 @@ def _fuse(
 @final
 @dataclass(frozen=True, kw_only=True)
 class MLPFusionSpec(FusionSpec):
-    """A multi-layer perceptron over the combined embeddings; its outputs are raw logits."""
+    """A multi-layer perceptron over the combined embeddings; its outputs are raw logits.
+
+    Args:
+        hidden: The widths of the hidden layers.
+        activation: The activation after each hidden layer.
+        dropout: The dropout rate after each hidden layer.
+    """
 
     kind: ClassVar[str] = "mlp"
 

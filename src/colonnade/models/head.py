@@ -1,4 +1,4 @@
-"""Heads: a party's own network from an embedding to the outputs."""
+"""The head: a party's own network from one embedding to the outputs."""
 
 from dataclasses import dataclass
 from typing import final
@@ -14,7 +14,16 @@ __all__ = ["HeadSpec"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class HeadSpec:
-    """A multi-layer perceptron over one embedding; without hidden layers it is linear."""
+    """The settings of a head: a multi-layer perceptron, or without hidden layers a linear one.
+
+    Args:
+        hidden: The widths of the hidden layers.
+        activation: The activation after each hidden layer.
+        dropout: The dropout rate after each hidden layer.
+
+    Raises:
+        ConfigError: A setting has a value that it can't have.
+    """
 
     hidden: tuple[int, ...] = ()
     activation: Activation = "relu"
@@ -26,7 +35,18 @@ class HeadSpec:
         check_rate("dropout", self.dropout)
 
     def build(self, embedding: int, num_outputs: int) -> nn.Module:
-        """Make the network; its outputs are raw logits."""
+        """Make the head.
+
+        Args:
+            embedding: The width of the embedding.
+            num_outputs: The number of logits.
+
+        Returns:
+            A module from (batch, embedding) to (batch, num_outputs).
+
+        Raises:
+            ConfigError: ``num_outputs`` is not positive.
+        """
         check_count("num_outputs", num_outputs)
         return fully_connected(
             embedding, self.hidden, num_outputs, activation=self.activation, dropout=self.dropout

@@ -1,4 +1,7 @@
-"""Fully connected encoders: the multi-layer perceptron and the single linear layer."""
+"""Fully connected encoders (a multi-layer perceptron, one linear layer) and their layers.
+
+``fully_connected`` also makes the dense layers of fusions, heads and image encoders.
+"""
 
 import math
 from dataclasses import dataclass
@@ -82,13 +85,20 @@ def fully_connected(
 @final
 @dataclass(frozen=True, kw_only=True)
 class MLPSpec(EncoderSpec):
-    """A multi-layer perceptron; samples with several axes are flattened first."""
+    """A multi-layer perceptron; samples with several axes are flattened first.
+
+    Args:
+        hidden: The widths of the hidden layers.
+        activation: The activation after each hidden layer.
+        activate_output: Whether the embedding goes through the activation as well.
+        dropout: The dropout rate after each hidden layer.
+    """
 
     kind: ClassVar[str] = "mlp"
 
     hidden: tuple[int, ...] = (64,)
     activation: Activation = "relu"
-    activate_output: bool = True  # the embedding itself goes through the activation as well
+    activate_output: bool = True
     dropout: float = 0.0
 
     def check(self) -> None:
@@ -96,6 +106,11 @@ class MLPSpec(EncoderSpec):
         check_activation(self.activation)
         check_flag("activate_output", self.activate_output)
         check_rate("dropout", self.dropout)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it has no hidden layer, or one that is only multiplied."""
+        return not self.hidden or self.activation == "identity"
 
     def build(self, input_shape: tuple[int, ...]) -> nn.Module:
         check_shape(self.kind, input_shape, None, _GIVE_COLUMNS)
@@ -120,6 +135,11 @@ class LinearSpec(EncoderSpec):
 
     def check(self) -> None:
         """Nothing to check: the embedding size is the only field."""
+
+    @property
+    def is_linear(self) -> bool:
+        """It is."""
+        return True
 
     def build(self, input_shape: tuple[int, ...]) -> nn.Module:
         check_shape(self.kind, input_shape, None, _GIVE_COLUMNS)

@@ -1,21 +1,20 @@
-"""What describes a model, and the tables that name every kind of it.
+"""The base classes of specs, the registries of encoders and fusions, and checks of settings.
 
-A *spec* is a frozen record of simple values: its field names are the keys a user writes in the
-configuration. It is checked when it is made, so a bad value is found before any training starts.
-`build` turns it into a `torch.nn.Module` whose weights come from torch's own initialisation and
-the global random state; whoever wants a repeatable model seeds that state first.
+A *spec* is a frozen record of simple values; its fields are the keys in a configuration. It is
+checked when it is made, before any training starts. `build` makes a `torch.nn.Module` whose weights
+come from torch's initialisation and its global random state: seed that state first for a
+repeatable model. Each kind of network is in a module of its own.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from torch import nn
 
 from colonnade.core.errors import ConfigError
-from colonnade.core.seeds import is_drawing_nothing
 
 __all__ = [
     "ENCODERS",
@@ -40,7 +39,14 @@ Combine = Literal["concat", "mean"]
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSpec(ABC):
-    """Describes an encoder: (batch, *input_shape) floats in, (batch, embedding) floats out."""
+    """The settings of an encoder: (batch, *input_shape) floats in, (batch, embedding) floats out.
+
+    Args:
+        embedding: The width of the embedding.
+
+    Raises:
+        ConfigError: A setting has a value that it can't have.
+    """
 
     kind: ClassVar[str]
 
@@ -52,16 +58,42 @@ class EncoderSpec(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise ConfigError if a field of this kind holds a value it cannot have."""
+        """Check the settings of this kind.
+
+        Raises:
+            ConfigError: A setting has a value that it can't have.
+        """
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether no nonlinearity stands between two layers: then weights hide little."""
+        return False
 
     @abstractmethod
     def build(self, input_shape: tuple[int, ...]) -> nn.Module:
-        """Make the encoder for samples of this shape (the batch axis is not part of it)."""
+        """Make the encoder.
+
+        Args:
+            input_shape: The shape of one sample, without the batch axis.
+
+        Returns:
+            A module from (batch, *input_shape) to (batch, embedding).
+
+        Raises:
+            ConfigError: The encoder can't take samples of this shape.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
 class FusionSpec(ABC):
-    """Describes a fusion: {party: (batch, its embedding)} in, (batch, num_outputs) logits out."""
+    """The settings of a fusion: embeddings by party in, (batch, num_outputs) logits out.
+
+    Args:
+        combine: ``concat`` needs every party's embedding; ``mean`` averages those that are there.
+
+    Raises:
+        ConfigError: A setting has a value that it can't have.
+    """
 
     kind: ClassVar[str]
 
@@ -73,11 +105,26 @@ class FusionSpec(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise ConfigError if a field of this kind holds a value it cannot have."""
+        """Check the settings of this kind.
+
+        Raises:
+            ConfigError: A setting has a value that it can't have.
+        """
 
     @abstractmethod
     def build(self, embedding_sizes: Mapping[str, int], num_outputs: int) -> nn.Module:
-        """Make the fusion for these parties and the sizes of their embeddings."""
+        """Make the fusion.
+
+        Args:
+            embedding_sizes: The width of each party's embedding, by the party's name.
+            num_outputs: The number of logits.
+
+        Returns:
+            A module from a mapping of embeddings by party to (batch, num_outputs).
+
+        Raises:
+            ConfigError: There is no party, a size is not positive, or a mean over different sizes.
+        """
 
 
 _encoders: dict[str, type[EncoderSpec]] = {}
@@ -96,18 +143,20 @@ _ModuleT = TypeVar("_ModuleT", bound=nn.Module)
 
 def register_encoder(spec: type[_EncoderT]) -> type[_EncoderT]:
     """Enter an encoder spec into `ENCODERS` under its `kind`."""
-    if spec.kind in _encoders:
-        raise ConfigError(f"encoder kind {spec.kind!r} is taken: give {spec.__name__} another kind")
-    _encoders[spec.kind] = spec
+    _register(_encoders, spec, "encoder")
     return spec
 
 
 def register_fusion(spec: type[_FusionT]) -> type[_FusionT]:
     """Enter a fusion spec into `FUSIONS` under its `kind`."""
-    if spec.kind in _fusions:
-        raise ConfigError(f"fusion kind {spec.kind!r} is taken: give {spec.__name__} another kind")
-    _fusions[spec.kind] = spec
+    _register(_fusions, spec, "fusion")
     return spec
+
+
+def _register(kinds: dict[str, Any], spec: Any, what: str) -> None:
+    if spec.kind in kinds:
+        raise ConfigError(f"{what} kind {spec.kind!r} is taken: give {spec.__name__} another kind")
+    kinds[spec.kind] = spec
 
 
 # Checks of single fields. Each message names the key, the value and the remedy.
@@ -174,52 +223,31 @@ def check_shape(
         )
 
 
-# Which modules draw no random numbers in a forward pass.
+# Modules that draw no random numbers in a forward pass.
 
 _WITHOUT_RANDOMNESS: set[type[nn.Module]] = {
-    nn.Linear,
-    nn.Bilinear,
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Conv3d,
-    nn.ReLU,
-    nn.LeakyReLU,
-    nn.ELU,
-    nn.SiLU,
-    nn.GELU,
-    nn.Tanh,
-    nn.Sigmoid,
-    nn.Identity,
-    nn.Sequential,
-    nn.ModuleList,
-    nn.ModuleDict,
-    nn.BatchNorm1d,
-    nn.BatchNorm2d,
-    nn.BatchNorm3d,
-    nn.LayerNorm,
-    nn.GroupNorm,
-    nn.MaxPool1d,
-    nn.MaxPool2d,
-    nn.MaxPool3d,
-    nn.AvgPool1d,
-    nn.AvgPool2d,
-    nn.AvgPool3d,
-    nn.AdaptiveAvgPool1d,
-    nn.AdaptiveAvgPool2d,
-    nn.AdaptiveAvgPool3d,
-    nn.AdaptiveMaxPool1d,
-    nn.AdaptiveMaxPool2d,
-    nn.AdaptiveMaxPool3d,
-    nn.Flatten,
-    nn.Unflatten,
-    nn.Embedding,
+    *(nn.Linear, nn.Bilinear, nn.Embedding, nn.Flatten, nn.Unflatten, nn.Identity),
+    *(nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SiLU, nn.GELU, nn.Tanh, nn.Sigmoid),
+    *(nn.Sequential, nn.ModuleList, nn.ModuleDict),
+    *(nn.Conv1d, nn.Conv2d, nn.Conv3d),
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm),
+    *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
+    *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
+    *(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d),
 }
 _RANDOM_UNLESS_DROPOUT_IS_ZERO = (nn.LSTM, nn.GRU, nn.RNN)
 _RANDOM_UNLESS_P_IS_ZERO = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 def deterministic(module_class: type[_ModuleT]) -> type[_ModuleT]:
-    """Declare that this class's own forward draws no random numbers; children are judged too."""
+    """Declare that the forward of a module class draws no random numbers; for use as a decorator.
+
+    Args:
+        module_class: The class. Its children are judged by their own classes.
+
+    Returns:
+        The same class.
+    """
     _WITHOUT_RANDOMNESS.add(module_class)
     return module_class
 
@@ -227,17 +255,20 @@ def deterministic(module_class: type[_ModuleT]) -> type[_ModuleT]:
 def is_deterministic(module: nn.Module) -> bool:
     """Say whether a forward pass surely draws no random numbers, in training mode as well.
 
-    Only classes known by exact type count: a subclass may do anything in its forward, and so may
-    a hook that is not declared to draw nothing. A class this package does not know answers False,
-    which is always safe: it costs the caller a seeding it might not have needed. About random
-    numbers only, not about the order of floating-point sums on a GPU.
+    Args:
+        module: The network. Each part is judged by its exact class, because a subclass may do
+            anything in its forward; so may a hook.
+
+    Returns:
+        False for any part that is unknown here, which only costs the caller a seeding that it may
+        not have needed. Nothing is said about the order of floating-point sums on a GPU.
     """
     return all(_draws_nothing(part) for part in module.modules())
 
 
 def _draws_nothing(part: nn.Module) -> bool:
     hooks = (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
-    if not all(map(is_drawing_nothing, hooks)) or "forward" in vars(part):
+    if hooks or "forward" in vars(part):
         return False
     if type(part) in _RANDOM_UNLESS_DROPOUT_IS_ZERO:
         return bool(part.dropout == 0)

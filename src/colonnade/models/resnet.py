@@ -1,23 +1,20 @@
 """Residual encoders for images: ResNet-18, ResNet-50 and ResNet-101 (He et al. 2016).
 
-Written from the paper's table 1, with the two stems people use: the paper's own for large images,
-and for small ones a single 3x3 convolution that keeps the resolution. In a bottleneck the stride
-sits on the 3x3 convolution rather than on the first 1x1, as is usual by now: the strided 1x1 would
-throw three quarters of its input away.
+Depths are those of the paper's table 1. There are two stems: the paper's for large images, and a
+single 3x3 convolution that keeps the resolution of small ones. In a bottleneck the stride is on the
+3x3 convolution, because a strided 1x1 would drop three quarters of its input.
 
-Group norm (Wu and He 2018) may stand in for batch norm: a sample's embedding then depends on that
-sample alone, whatever else is in its batch. A group has about 16 channels, or all where there are
-fewer.
+Group norm (Wu and He 2018) can replace batch norm: a sample's embedding then depends on that
+sample alone. A group has about 16 channels, or all where there are fewer.
 """
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final, get_args
 
 from torch import Tensor, nn
 
-from colonnade.models.images import image_shape
+from colonnade.models.image_encoders import image_shape
 from colonnade.models.registry import (
     EncoderSpec,
     check_choice,
@@ -62,7 +59,7 @@ def _norm(norm: Norm, channels: int) -> nn.Module:
 
 
 def _shortcut(norm: Norm, num_inputs: int, num_outputs: int, stride: int) -> nn.Module:
-    """Make the way around a block: nothing where shapes agree, else a 1x1 projection."""
+    """Make the shortcut of a block: the identity where shapes agree, or else a 1x1 projection."""
     if stride == 1 and num_inputs == num_outputs:
         return nn.Identity()
     return _conv_and_norm(norm, num_inputs, num_outputs, 1, stride)
@@ -152,19 +149,22 @@ class ResNet(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class ResNetSpec(EncoderSpec):
-    """What the three depths have in common.
+    """The settings that the three depths share.
 
-    With batch norm, a batch of one cannot train on feature maps of one pixel.
+    With batch norm, a batch of one sample can't train on feature maps of one pixel.
+
+    Args:
+        stem: ``small`` keeps the resolution, ``imagenet`` divides it by four.
+        norm: ``batch`` or ``group``.
+        widths: The channels of the four stages.
     """
+
+    # The kind of block, and the number of blocks of each of the four stages.
+    plan: ClassVar[tuple[Block, tuple[int, ...]]]
 
     stem: Stem = "small"
     norm: Norm = "batch"
     widths: tuple[int, ...] = (64, 128, 256, 512)
-
-    @property
-    @abstractmethod
-    def plan(self) -> tuple[Block, tuple[int, ...]]:
-        """The kind of block, and how many of it each of the four stages has."""
 
     @final
     def check(self) -> None:
@@ -188,10 +188,7 @@ class ResNet18Spec(ResNetSpec):
     """ResNet-18: basic blocks."""
 
     kind: ClassVar[str] = "resnet18"
-
-    @property
-    def plan(self) -> tuple[Block, tuple[int, ...]]:
-        return BasicBlock, (2, 2, 2, 2)
+    plan: ClassVar[tuple[Block, tuple[int, ...]]] = (BasicBlock, (2, 2, 2, 2))
 
 
 @register_encoder
@@ -201,10 +198,7 @@ class ResNet50Spec(ResNetSpec):
     """ResNet-50: bottlenecks."""
 
     kind: ClassVar[str] = "resnet50"
-
-    @property
-    def plan(self) -> tuple[Block, tuple[int, ...]]:
-        return BottleneckBlock, (3, 4, 6, 3)
+    plan: ClassVar[tuple[Block, tuple[int, ...]]] = (BottleneckBlock, (3, 4, 6, 3))
 
 
 @register_encoder
@@ -214,7 +208,4 @@ class ResNet101Spec(ResNetSpec):
     """ResNet-101: bottlenecks."""
 
     kind: ClassVar[str] = "resnet101"
-
-    @property
-    def plan(self) -> tuple[Block, tuple[int, ...]]:
-        return BottleneckBlock, (3, 4, 23, 3)
+    plan: ClassVar[tuple[Block, tuple[int, ...]]] = (BottleneckBlock, (3, 4, 23, 3))

@@ -1,4 +1,4 @@
-"""An encoder for sequences: an LSTM read at its last step."""
+"""An encoder for sequences: an LSTM and a projection of its last state."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -57,14 +57,21 @@ class LSTMEncoder(nn.Module):
 @final
 @dataclass(frozen=True, kw_only=True)
 class LSTMSpec(EncoderSpec):
-    """An LSTM over samples of shape (time, features)."""
+    """An LSTM over samples of shape (time, features).
+
+    Args:
+        hidden: The width of the hidden state.
+        num_layers: The number of stacked layers.
+        bidirectional: Whether it also reads backwards.
+        dropout: The dropout rate between stacked layers.
+    """
 
     kind: ClassVar[str] = "lstm"
 
     hidden: int = 64
     num_layers: int = 1
     bidirectional: bool = False
-    dropout: float = 0.0  # between stacked layers
+    dropout: float = 0.0
 
     def check(self) -> None:
         check_count("hidden", self.hidden)

@@ -1,4 +1,7 @@
-"""Networks for every set of parties: encoders of one party, and fusions at the label holder."""
+"""Collections of networks with one for each set of parties: encoders, and fusions.
+
+Sets are numbered as in ``colonnade.parts.party_sets``.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import final
@@ -6,8 +9,8 @@ from typing import final
 from torch import Tensor, nn
 
 from colonnade.core.errors import MissingBlock
-from colonnade.core.party_sets import members, number_of
 from colonnade.models.registry import deterministic
+from colonnade.parts.party_sets import members, number_of
 
 __all__ = ["SetEncoders", "SetFusions"]
 
@@ -15,9 +18,10 @@ __all__ = ["SetEncoders", "SetFusions"]
 @deterministic
 @final
 class SetEncoders(nn.Module):
-    """One party's encoders, by the number of the set of parties that each is for.
+    """One party's encoders, each for one set of parties; called, it uses the largest set's.
 
-    Called as it is, it is the encoder for the largest set: everybody.
+    Args:
+        by_number: The encoders, by the number of their set.
     """
 
     def __init__(self, by_number: Mapping[int, nn.Module]) -> None:
@@ -26,11 +30,26 @@ class SetEncoders(nn.Module):
         self.everybody = str(max(by_number))
 
     def for_set(self, number: int) -> nn.Module | None:
-        """The encoder for one set; None if the party is not in it."""
+        """Find the encoder for one set.
+
+        Args:
+            number: The number of the set.
+
+        Returns:
+            The encoder; None if the party is not in the set.
+        """
         known = str(number) in self.sets
         return self.sets[str(number)] if known else None
 
     def forward(self, rows: Tensor) -> Tensor:
+        """Encode a batch with the encoder for the largest set.
+
+        Args:
+            rows: (batch, columns).
+
+        Returns:
+            (batch, embedding).
+        """
         out: Tensor = self.sets[self.everybody](rows)
         return out
 
@@ -38,7 +57,12 @@ class SetEncoders(nn.Module):
 @deterministic
 @final
 class SetFusions(nn.Module):
-    """A fusion for every set of parties; whose embeddings come decides which one is used."""
+    """A fusion for every set of parties; the parties of the embeddings decide which one is used.
+
+    Args:
+        parties: The names of all parties.
+        by_number: The fusions, by the number of their set.
+    """
 
     def __init__(self, parties: Sequence[str], by_number: Mapping[int, nn.Module]) -> None:
         super().__init__()
@@ -46,6 +70,17 @@ class SetFusions(nn.Module):
         self.sets = nn.ModuleDict({str(number): item for number, item in by_number.items()})
 
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
+        """Fuse one batch.
+
+        Args:
+            embeddings: (batch, embedding) by party.
+
+        Returns:
+            (batch, outputs) logits.
+
+        Raises:
+            MissingBlock: There is no fusion for exactly these parties.
+        """
         number = str(number_of(tuple(embeddings), self.parties))
         if number not in self.sets:
             known = [members(int(item), self.parties) for item in self.sets]

@@ -7,7 +7,8 @@ told the label holder. If a column block were only removed, i.e. replaced by zer
 would be C and the figures half as large.) k releases of one sample compose to 2√k/σ exactly. The
 label holder knows which samples a batch holds: nothing is amplified by sampling.
 
-ε for a given δ comes from dp-accounting's analysis of the Gaussian mechanism.
+ε for a given δ comes from dp-accounting's analysis of the Gaussian mechanism, for a δ that is
+smaller by what the noise's table may be off.
 """
 
 from __future__ import annotations
@@ -24,15 +25,19 @@ from torch import Tensor
 
 from colonnade.core.errors import BudgetSpent
 from colonnade.core.protection import Encoding
+from colonnade.protect.budget import Budget, shown_budget
 from colonnade.protect.extra import needed
-from colonnade.protect.specs import Budget
+from colonnade.protect.rounded_gaussian import ERROR_OF_A_DRAW
 
-__all__ = ["Account", "epsilon_of", "mu_of", "num_releases_within"]
+__all__ = ["Account", "epsilon_of", "epsilon_of_mu", "largest_mu", "mu_of", "num_releases_within"]
 
 # So many releases are counted at a time: one by one takes as long as all of them at once.
 _MOST_PENDING = 64
 # How far apart two clipped embeddings of one sample can be, in units of the clipping norm.
 SENSITIVITY = 2.0
+# Of all numbers of one person together, of which there are fewer than 2^40.
+_ERROR = ERROR_OF_A_DRAW * 2.0**40
+_MOST_EPSILON = 30.0
 
 
 def mu_of(num_releases: int, noise: float) -> float:
@@ -45,10 +50,25 @@ def epsilon_of(num_releases: int, noise: float, delta: float) -> float:
     """The smallest ε for δ of so many releases of one sample."""
     if num_releases == 0:
         return 0.0
-    accounting = needed("dp_accounting", "accounting")
     # Gaussian mechanisms in a row are one with a smaller deviation.
-    epsilon: float = accounting.get_epsilon_gaussian(1.0 / mu_of(num_releases, noise), delta)
-    return epsilon
+    return epsilon_of_mu(mu_of(num_releases, noise), delta)
+
+
+def epsilon_of_mu(mu: float, delta: float) -> float:
+    """The smallest ε for δ of releases that are μ-GDP together; drawn from the table.
+
+    A draw differs from the rounded Gaussian in total variation, so δ grows by (1 + e^ε) times that.
+    Where this would be a part of δ to speak of, beyond ε = 30, ε is that of ideal noise.
+    """
+    if mu == 0:
+        return 0.0
+    accounting = needed("dp_accounting", "accounting")
+    ideal: float = accounting.get_epsilon_gaussian(1.0 / mu, delta)
+    if ideal > _MOST_EPSILON:
+        return ideal
+    slack = (1.0 + math.exp(ideal + 1.0)) * _ERROR
+    found: float = accounting.get_epsilon_gaussian(1.0 / mu, delta - slack) if slack < delta else 0
+    return found if ideal <= found <= ideal + 1.0 else math.inf
 
 
 def num_releases_within(budget: Budget, noise: float) -> int:
@@ -66,6 +86,21 @@ def num_releases_within(budget: Budget, noise: float) -> int:
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def largest_mu(budget: Budget) -> float:
+    """The largest μ that a budget allows."""
+    if budget.mu is not None:
+        return budget.mu
+    assert budget.epsilon is not None
+    low, high = 0.0, 1.0
+    while epsilon_of_mu(high, budget.delta) <= budget.epsilon:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        fits = epsilon_of_mu(middle, budget.delta) <= budget.epsilon
+        low, high = (middle, high) if fits else (low, middle)
     return low
 
 
@@ -91,7 +126,8 @@ class Account:
         self._seen: set[bytes] = set()
         # Batches by part that a ledger knows of, until it is known which samples they hold.
         self._recalled: dict[str, list[int]] = {}
-        self._has_recalled = False
+        # Counts by part of a checkpoint, until those of the ledger are known.
+        self._kept: dict[str, np.ndarray[Any, np.dtype[np.int32]]] = {}
 
     @property
     def num_releases(self) -> int:
@@ -103,7 +139,6 @@ class Account:
         """Take up what the entries of a ledger say was released before."""
         for entry in entries:
             for name, part, number in entry.get("released", ()):
-                self._has_recalled = True
                 self._seen.add(bytes.fromhex(name))
                 self._recalled.setdefault(part, []).append(number)
             self._most = max(self._most, int((entry.get("spent") or {}).get("releases", 0)))
@@ -121,17 +156,19 @@ class Account:
             self._pending += [
                 (batch.part, plan.num_samples, plan.positions(number)) for number in numbers
             ]
+            self._count()
+            self._raise_to_checkpoint(batch.part)
         positions = plan.positions(batch.number)
         # Every release adds one at most: unless that could be too many, there is time to count.
         if self.allowed is not None and self._most + len(self._pending) >= self.allowed:
             self._count()
             before = self._counts_of(batch.part, plan.num_samples)[positions.numpy()]
-            if before.max(initial=0) >= self.allowed:
+            if self._budget is not None and before.max(initial=0) >= self.allowed:
                 raise BudgetSpent(
                     f"party '{self._party}' refuses by its policy, rule 'budget': batch "
                     f"{batch.number} of part '{batch.part}' has samples that were "
                     f"released {before.max()} times; with noise {self._noise:g} the budget "
-                    f"({_shown(self._budget)}) allows {self.allowed}; use more noise, fewer "
+                    f"({shown_budget(self._budget)}) allows {self.allowed}; use more noise, fewer "
                     "epochs or evaluations, or raise the budget",
                     party=self._party,
                 )
@@ -158,15 +195,21 @@ class Account:
         return {"counts": counts, "most": self._most}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """From a checkpoint, unless more is known already."""
-        if self._has_recalled:
-            return
+        """From a checkpoint; of what it says and what the ledger says, the larger."""
         self._count()
         for part, item in state["counts"].items():
-            before = item.numpy()
-            counts = self._counts_of(part, len(before))
-            np.maximum(counts, before, out=counts)
+            self._kept[part] = item.numpy()
+            # What the ledger says of a part is counted when its first batch comes.
+            if part not in self._recalled:
+                self._raise_to_checkpoint(part)
         self._most = max(self._most, state["most"])
+
+    def _raise_to_checkpoint(self, part: str) -> None:
+        kept = self._kept.pop(part, None)
+        if kept is not None:
+            counts = self._counts_of(part, len(kept))
+            np.maximum(counts, kept, out=counts)
+            self._most = max(self._most, int(counts.max(initial=0)))
 
     def _count(self) -> None:
         """Bring the counts up to date."""
@@ -186,10 +229,3 @@ class Account:
             counts = np.full(num_samples, counts.max(initial=0), dtype=np.int32)
         self._counts[part] = counts
         return counts
-
-
-def _shown(budget: Budget | None) -> str:
-    assert budget is not None
-    if budget.mu is not None:
-        return f"μ = {budget.mu:g}"
-    return f"ε = {budget.epsilon:g} at δ = {budget.delta:g}"

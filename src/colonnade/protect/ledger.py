@@ -20,7 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from colonnade.core.errors import StorageError
+from colonnade.core.errors import Refused, StorageError
+from colonnade.core.protection import Notes
 from colonnade.files import append_wholly, sync, write_atomically
 
 __all__ = ["Ledger", "LedgerFault", "read_ledger", "verify_ledger"]
@@ -29,6 +30,7 @@ _START = "0" * 64
 _END = re.compile(rb',"hash":"([0-9a-f]{64})"\}$')
 _SEAL = "ledger.seal.json"
 _FILE = "ledger.jsonl"
+_MISSING = "ledger.missing.json"
 
 
 class LedgerFault(NamedTuple):
@@ -38,7 +40,7 @@ class LedgerFault(NamedTuple):
     what: str
 
 
-class Ledger:
+class Ledger(Notes):
     """A party's own, open for appending."""
 
     def __init__(self, directory: Path, *, run: str) -> None:
@@ -79,6 +81,40 @@ class Ledger:
         sealed = {"entries": self._count, "head": self._head}
         write_atomically(self._seal, (json.dumps(sealed) + "\n").encode())
         return sealed
+
+    def confirm(self, num_entries: int, head: str, *, party: str) -> None:
+        """Raise Refused unless so many entries were here once, and ended with this hash.
+
+        What is missing may have been acknowledged: then an entry says so.
+        """
+        content = self._path.read_bytes()
+        ends = [end[1].decode() for line in content.split(b"\n") if (end := _END.search(line))]
+        if num_entries == 0 or (num_entries <= len(ends) and ends[num_entries - 1] == head):
+            return
+        told = {"entries": num_entries, "head": head}
+        if any(
+            entry.get("event") == "acknowledged" and entry.get("missing") == told
+            for entry in self.entries()
+        ):
+            return
+        write_atomically(self._path.with_name(_MISSING), json.dumps(told).encode())
+        raise Refused(
+            f"party '{party}' refuses, rule 'ledger': its ledger of this run has {len(ends)} "
+            f"entries and is not the one of {num_entries} that the label holder has a seal of: an "
+            "earlier copy was put back; put the newest copy back, or take note of it at the party "
+            "by 'colonnade party budget HOME --acknowledge'",
+            party=party,
+        )
+
+    def acknowledge(self) -> bool:
+        """Take it that entries are missing, and write that down; False if nobody said so."""
+        path = self._path.with_name(_MISSING)
+        if not path.exists():
+            return False
+        self.append({"event": "acknowledged", "missing": json.loads(path.read_bytes())})
+        self.seal()
+        path.unlink()
+        return True
 
     def close(self) -> None:
         """Let go of the file."""

@@ -1,4 +1,4 @@
-"""Noise from a party's own secret: a keystream turned into uniform and Gaussian numbers.
+"""Noise from a party's own secret: a keystream turned into whole numbers of a rounded Gaussian.
 
 The run's seed is known to everybody, so nothing here depends on it. Every draw has a label of its
 own. The label of a release holds the values that the noise will hide as well: if a party is put
@@ -12,32 +12,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from colonnade.protect.extra import needed
+from colonnade.protect.rounded_gaussian import Array, rounded_gaussian
 
-__all__ = ["Array", "SecretNoise"]
+__all__ = ["SecretNoise"]
 
 _NUM_SECRET_BYTES = 32
-
-# Draws come in few sizes: a batch, the last batch, and the same again for predictions.
-_MOST_SIZES = 8
-
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-
-
-class _Scratch(NamedTuple):
-    """Memory for draws of one size, used over and over."""
-
-    zeros: memoryview
-    keystream: bytearray
-    # The same bytes as whole numbers, in two halves.
-    whole: Array
-    spread: Array
-    radius: Array
-    angle: Array
 
 
 class SecretNoise:
@@ -55,7 +38,6 @@ class SecretNoise:
         self._fingerprints = aead.AESGCM(
             hmac.digest(secret, b"colonnade noise: fingerprints", "sha256")
         )
-        self._scratch: dict[tuple[int, Any], _Scratch] = {}
         # Names the last draw: no other label gives it, and it tells nothing of the label.
         self.last = b""
 
@@ -70,57 +52,14 @@ class SecretNoise:
         tag: bytes = self._fingerprints.encrypt(bytes(12), b"", shown)
         return tag
 
-    def gaussian(self, shape: tuple[int, ...], deviation: float, dtype: Any, label: bytes) -> Array:
-        """Independent normal numbers of a standard deviation, by Box and Muller."""
-        num_numbers = math.prod(shape)
-        scratch, unit = self._whole_numbers(num_numbers, dtype, label)
-        _, _, _, spread, radius, angle = scratch
-        # Spread over (0, 1]; the half keeps them away from 0, whose logarithm is infinite.
-        spread += dtype(0.5)
-        radius *= dtype(unit)
-        np.log(radius, out=radius)
-        radius *= dtype(-2.0 * deviation * deviation)
-        np.sqrt(radius, out=radius)
-        angle *= dtype(2.0 * math.pi * unit)
-        drawn = np.empty(spread.shape, dtype=dtype)
-        np.cos(angle, out=drawn[0])
-        np.sin(angle, out=drawn[1])
-        drawn *= radius
-        return _first(num_numbers, drawn).reshape(shape)
-
-    def uniform(self, shape: tuple[int, ...], half_width: float, dtype: Any, label: bytes) -> Array:
-        """Independent numbers spread evenly over ± ``half_width``."""
-        num_numbers = math.prod(shape)
-        scratch, unit = self._whole_numbers(num_numbers, dtype, label)
-        drawn = scratch.spread * dtype(2.0 * half_width * unit)
-        drawn -= dtype(half_width)
-        return _first(num_numbers, drawn).reshape(shape)
-
-    def _whole_numbers(self, count: int, dtype: Any, label: bytes) -> tuple[_Scratch, float]:
-        """Whole numbers over their full range as ``spread``, and what makes that range one."""
-        scratch = self._scratch.get((count, dtype))
-        if scratch is None:
-            if len(self._scratch) == _MOST_SIZES:
-                self._scratch.clear()
-            scratch = self._scratch[count, dtype] = _make_scratch(count, dtype)
+    def whole_numbers(self, shape: tuple[int, ...], label: bytes) -> Array:
+        """Independent draws of the rounded Gaussian, ``STEPS`` to a deviation (int16)."""
         self.last = hashlib.blake2b(label, digest_size=16, key=self._labels).digest()
         self._stream.reset_nonce(self.last)
-        self._stream.update_into(scratch.zeros, scratch.keystream)
-        scratch.spread[...] = scratch.whole
-        return scratch, 2.0 ** (-8 * scratch.whole.itemsize)
+        first = np.frombuffer(self._next(2 * math.prod(shape)), dtype="<u2")
+        return rounded_gaussian(first, self._next).reshape(shape)
 
-
-def _make_scratch(count: int, dtype: Any) -> _Scratch:
-    kind = np.dtype(np.uint64 if dtype is np.float64 else np.uint32)
-    num_pairs = -(-count // 2)
-    num_bytes = 2 * num_pairs * kind.itemsize
-    # The cipher wants room for a block more than it writes.
-    keystream = bytearray(num_bytes + 16)
-    whole = np.frombuffer(keystream, dtype=kind, count=2 * num_pairs).reshape(2, num_pairs)
-    spread = np.empty((2, num_pairs), dtype=dtype)
-    return _Scratch(memoryview(bytes(num_bytes)), keystream, whole, spread, spread[0], spread[1])
-
-
-def _first(count: int, pairs: Array) -> Array:
-    """So many numbers of two halves; an odd count leaves one over."""
-    return pairs if count == pairs.size else pairs.reshape(-1)[:count]
+    def _next(self, num_bytes: int) -> bytes:
+        """The next bytes of the keystream."""
+        found: bytes = self._stream.update(bytes(num_bytes))
+        return found

@@ -4,17 +4,56 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.protect.specs import Ring
+from colonnade.core.errors import ConfigError
+from colonnade.protect.protection_spec import check_above_zero
 
-__all__ = ["RingArray", "into_ring", "ring_type", "sum_of", "to_wire"]
+__all__ = ["Ring", "RingArray", "into_ring", "ring_type", "sum_of", "to_wire", "wire_type"]
 
 RingArray: TypeAlias = np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ring:
+    """Whole numbers modulo a power of two: values are clipped and rounded.
+
+    Args:
+        range: Values are clipped to plus or minus this.
+        fraction_bits: Binary digits after the point.
+        ring_bits: The power: numbers are modulo 2^ring_bits.
+
+    Raises:
+        ConfigError: If one value of that range does not fit.
+    """
+
+    range: float = 64.0
+    fraction_bits: int = 20
+    ring_bits: Literal[32, 64] = 32
+
+    def __post_init__(self) -> None:
+        check_above_zero("range", self.range)
+        if not 0 <= self.fraction_bits < self.ring_bits:
+            raise ConfigError(
+                f"fraction_bits: from 0 to {self.ring_bits - 1}, got {self.fraction_bits}"
+            )
+        if self.most_parties < 1:
+            raise ConfigError(
+                f"range: {self.range} with {self.fraction_bits} fraction_bits does not fit into "
+                f"{self.ring_bits} bits; lower one of them, or set ring_bits = 64"
+            )
+
+    @property
+    def most_parties(self) -> int:
+        """Of how many parties a sum fits: beyond, it could wrap around."""
+        largest = math.floor(self.range * 2.0**self.fraction_bits + 0.5)
+        bound: int = 2 ** (self.ring_bits - 1) - 1
+        return bound // largest
 
 
 def ring_type(ring: Ring) -> type[np.unsignedinteger[Any]]:
@@ -49,7 +88,7 @@ def sum_of(wires: Sequence[Tensor], ring: Ring, dtype: torch.dtype) -> Tensor | 
     It must be within bounds; on the way there it may go around as often as it likes.
     """
     first, *others = wires
-    kind = _wire_type(ring)
+    kind = wire_type(ring)
     if any(item.dtype != kind or item.shape != first.shape for item in wires):
         return None
     # Signed numbers go around as unsigned ones do. What came is never changed.
@@ -63,7 +102,8 @@ def sum_of(wires: Sequence[Tensor], ring: Ring, dtype: torch.dtype) -> Tensor | 
     return torch.from_numpy(numbers)
 
 
-def _wire_type(ring: Ring) -> torch.dtype:
+def wire_type(ring: Ring) -> torch.dtype:
+    """The type in which a number of the ring crosses a link."""
     return torch.int32 if ring.ring_bits == 32 else torch.int64
 
 

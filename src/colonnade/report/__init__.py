@@ -1,9 +1,10 @@
-"""Reports: a run directory, or several, as one HTML page that needs nothing else.
+"""HTML reports of runs: one page for a run directory, or one that compares several.
 
     write_report(Path("runs/first"))                   # runs/first/report.html
     write_comparison(rows, title=..., intro=..., out=Path("demo.html"), runs={...})
 
-A run that is still going is reported as far as it got.
+A page has no scripts and loads nothing. A run that is still going is reported as far as it got.
+``read_run`` gives the same facts as typed records. Nothing here trains or changes a run.
 """
 
 from colonnade.report.page import ComparisonRow, write_comparison, write_report

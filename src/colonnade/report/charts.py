@@ -1,9 +1,9 @@
-"""Draw charts as SVG text that goes straight into a page.
+"""Charts as SVG text for a page: curves, bars of parties, and a ranking.
 
 Colours of text, lines and curves are CSS variables of the page, so that one picture suits light and
-dark; parties have fixed colours of their own (Okabe and Ito's palette, told apart by colour-blind
-readers too). The same input gives the same text, and ids start with the chart's key, so that
-several charts can share a page.
+dark. Parties have fixed colours from the palette of Okabe and Ito, which colour-blind readers can
+tell apart. The same input gives the same text. Ids start with the chart's key, so that several
+charts can share a page. The heat map is in ``heat_map``.
 """
 
 from __future__ import annotations
@@ -19,18 +19,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
-# matplotlib takes 25 MB and a moment to import: only where something is drawn.
+from colonnade.report.readable import (
+    Quantity,
+    format_bytes,
+    format_number,
+    format_seconds,
+    printable,
+    shortened,
+    unit_for,
+)
+
+# matplotlib takes 25 MB and a moment to import, so functions that draw import it.
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = [
+    "PALETTE",
     "Curve",
     "PartyBars",
     "curves_chart",
-    "format_bytes",
-    "format_number",
-    "format_seconds",
     "party_bars_chart",
     "party_colours",
     "ranking_chart",
@@ -40,10 +48,9 @@ __all__ = [
 
 Tone = Literal["accent", "ink", "muted"]
 Size = Literal["wide", "half"]
-Quantity = Literal["bytes", "seconds"]
 
 # Okabe and Ito (2008) without black, which is the page's own ink; grey is the eighth.
-_PALETTE = (
+PALETTE = (
     "#0072b2",
     "#e69f00",
     "#009e73",
@@ -53,7 +60,7 @@ _PALETTE = (
     "#f0e442",
     "#999999",
 )
-# While drawing, each of the page's variables is stood for by a colour that is used nowhere else.
+# While drawing, a colour that is used nowhere else stands for each variable of the page.
 _STAND_INS: Mapping[str, str] = {
     "accent": "#0a0b01",
     "ink": "#0a0b02",
@@ -88,7 +95,7 @@ _STYLE = {
     "ytick.labelcolor": _STAND_INS["muted"],
     "legend.frameon": False,
 }
-# Matplotlib's settings are the whole process's: one chart at a time borrows them.
+# Matplotlib's settings belong to the whole process: one chart at a time may change them.
 _SETTINGS = threading.Lock()
 
 
@@ -120,7 +127,7 @@ class PartyBars:
 
 def party_colours(names: Sequence[str]) -> dict[str, str]:
     """A colour for each party, by its place among the names."""
-    return {name: _PALETTE[place % len(_PALETTE)] for place, name in enumerate(names)}
+    return {name: PALETTE[place % len(PALETTE)] for place, name in enumerate(names)}
 
 
 def curves_chart(
@@ -138,14 +145,14 @@ def curves_chart(
         figure = _new_figure(figsize=(_WIDTHS[size], 2.7), layout="constrained")
         axes = figure.add_subplot()
         xs = [x for curve in curves for x in curve.xs if math.isfinite(x)] or [0.0]
-        divisor, unit = _unit("seconds", max(xs)) if x_is_seconds else (1.0, "")
+        divisor, unit = unit_for("seconds", max(xs)) if x_is_seconds else (1.0, "")
         for curve in curves:
             _draw_curve(axes, curve, divisor)
-        # As wide as what was recorded, also where there is only a gap to show.
+        # The axis covers all recorded exchanges, also those whose values are gaps.
         room = 0.03 * (max(xs) - min(xs)) or 0.1 * abs(max(xs)) or 1.0
         axes.set_xlim((min(xs) - room) / divisor, (max(xs) + room) / divisor)
         axes.set_xlabel(f"{x_label} ({unit})" if unit else x_label)
-        axes.set_ylabel(_shown(y_label))
+        axes.set_ylabel(shortened(y_label))
         _few_ticks(axes, 6, integer=not x_is_seconds)
         axes.legend(loc="best", fontsize="small")
         return _svg(figure, key, label)
@@ -164,7 +171,7 @@ def party_bars_chart(
         most = max(sizes, default=0.0)
         if bars.stacked:
             most = max((a + b for a, b in _pairs(bars)), default=0.0)
-        divisor, unit = _unit(bars.quantity, most)
+        divisor, unit = unit_for(bars.quantity, most)
         thick = 0.55 if bars.stacked else 0.36
         for place, (name, (first, second)) in enumerate(zip(bars.names, _pairs(bars), strict=True)):
             offset = 0.0 if bars.stacked else thick / 2
@@ -207,13 +214,13 @@ def ranking_chart(rows: Sequence[tuple[str, float]], *, key: str, label: str, x_
         for place, (_, value) in enumerate(rows):
             axes.barh([place], [_finite(value)], height=0.6, color=_STAND_INS["accent"])
             _note(axes, max(_finite(value), 0.0), place, format_number(value))
-        _party_axis(axes, [_shown(name) for name, _ in rows])
+        _party_axis(axes, [shortened(name) for name, _ in rows])
         lowest = min([0.0, *(_finite(value) for _, value in rows)])
         highest = max([0.0, *(_finite(value) for _, value in rows)])
         room = 0.12 * ((highest - lowest) or 1.0)
         axes.set_xlim(lowest - (room if lowest < 0 else 0.0), highest + room)
         axes.axvline(0.0, color=_STAND_INS["muted"], linewidth=0.8)
-        axes.set_xlabel(_shown(x_label))
+        axes.set_xlabel(shortened(x_label))
         return _svg(figure, key, label)
 
 
@@ -233,43 +240,6 @@ def thinned(length: int, most: int) -> list[int]:
     if length <= most:
         return list(range(length))
     return [round(step * (length - 1) / (most - 1)) for step in range(most)]
-
-
-def format_bytes(amount: float) -> str:
-    """Bytes as people say them: 1.23 MB."""
-    divisor, unit = _unit("bytes", amount)
-    return f"{amount / divisor:.3g} {unit}"
-
-
-def format_seconds(seconds: float) -> str:
-    """Seconds as people say them: 12.3 s, 3 min 20 s, 2 h 5 min."""
-    if not math.isfinite(seconds):
-        return "not recorded"
-    if seconds >= 3599.5:
-        minutes = round(seconds / 60)
-        return f"{minutes // 60} h {minutes % 60} min"
-    if seconds >= 59.95:
-        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
-    if 0 < seconds < 0.9995:
-        return f"{seconds * 1000:.3g} ms"
-    return f"{seconds:.3g} s"
-
-
-def format_number(value: float) -> str:
-    """A metric with four digits that count."""
-    return f"{value:.4g}" if math.isfinite(value) else "not a number"
-
-
-def _unit(quantity: Quantity, largest: float) -> tuple[float, str]:
-    """What to divide by so that numbers up to this one read well, and what they then are."""
-    units = {
-        "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes")),
-        "seconds": ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"), (1e-3, "ms")),
-    }[quantity]
-    for divisor, unit in units:
-        if largest >= divisor * (0.9995 if quantity == "bytes" else 1.0):
-            return divisor, unit
-    return (1.0, "bytes") if quantity == "bytes" else (1.0, "seconds")
 
 
 @contextmanager
@@ -299,7 +269,7 @@ def _draw_curve(axes: Axes, curve: Curve, divisor: float) -> None:
     ys = [curve.ys[place] for place in places]
     few = sum(math.isfinite(y) for y in ys) <= 40
     # Matplotlib leaves names that begin with an underscore out of the legend.
-    name = _shown(curve.name)
+    name = shortened(curve.name)
     name = f"\N{ZERO WIDTH SPACE}{name}" if name.startswith("_") else name
     axes.plot(
         xs,
@@ -352,17 +322,7 @@ def _party_axis(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _marked(name: str, mark: str | None) -> str:
-    return _shown(name) if mark is None else f"{_shown(name)} ({mark})"
-
-
-def _shown(text: str) -> str:
-    """Text that a picture can hold: printable and not too long; the tables have it whole."""
-    plain = _printable(text)
-    return plain if len(plain) <= 30 else f"{plain[:29]}…"
-
-
-def _printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
+    return shortened(name) if mark is None else f"{shortened(name)} ({mark})"
 
 
 def _svg(figure: Figure, key: str, label: str) -> str:
@@ -398,7 +358,7 @@ def _svg(figure: Figure, key: str, label: str) -> str:
         element.tail = None
     kept = {"viewBox": root.attrib["viewBox"], "class": "chart", "role": "img"}
     root.attrib.clear()
-    root.attrib.update({**kept, "aria-label": _printable(label)})
+    root.attrib.update({**kept, "aria-label": printable(label)})
     return ElementTree.tostring(root, encoding="unicode")
 
 

@@ -1,15 +1,20 @@
-"""JSON whose values are checked as they are taken; what is wrong is named with its place."""
+"""JSON files whose values are checked as they are read; an error names file, key and remedy."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 from colonnade.core.errors import StorageError
 
 __all__ = ["Fields", "parse_json", "read_bytes", "read_json"]
+
+
+Record = TypeVar("Record")
 
 
 class Fields:
@@ -21,6 +26,33 @@ class Fields:
         self.values: dict[str, Any] = values
         self._where = where
         self._remedy = remedy
+
+    def record(self, kind: type[Record], nulls: Sequence[str] = (), **given: Any) -> Record:
+        """A dataclass filled from keys named like its fields, each checked by the field's type.
+
+        Numbers named in ``nulls`` may be null, for NaN. Fields in ``given`` are not read.
+        """
+        read: dict[Any, Callable[[str], Any]] = {
+            str: self.text,
+            int: self.whole,
+            float: self.number,
+            bool: self.truth,
+            tuple[str, ...]: self.names,
+            Mapping[str, int]: self.wholes,
+            Mapping[str, float]: self.numbers,
+        }
+        optional = {hint | None: take for hint, take in read.items()}
+        values = dict(given)
+        hints = get_type_hints(kind)
+        for name in (item.name for item in fields(kind) if item.name not in given):  # type: ignore[arg-type]
+            hint = hints[name]
+            if name in nulls:
+                values[name] = self.number(name, math.nan)
+            elif hint in read:
+                values[name] = read[hint](name)
+            else:
+                values[name] = None if self.values.get(name) is None else optional[hint](name)
+        return kind(**values)
 
     def _wrong(self, key: str, expected: str) -> StorageError:
         came = f"got {self.values[key]!r:.60}" if key in self.values else "it is missing"
@@ -49,20 +81,12 @@ class Fields:
         except OverflowError:
             raise self._wrong(key, "a number of ordinary size") from None
 
-    def optional_number(self, key: str) -> float | None:
-        """A number, or None."""
-        return None if self.values.get(key) is None else self.number(key)
-
     def whole(self, key: str) -> int:
         """A whole number."""
         value = self.number(key)
         if not value.is_integer():
             raise self._wrong(key, "a whole number")
         return int(self.values[key])
-
-    def optional_whole(self, key: str) -> int | None:
-        """A whole number, or None."""
-        return None if self.values.get(key) is None else self.whole(key)
 
     def truth(self, key: str) -> bool:
         """True or false."""
@@ -102,12 +126,12 @@ class Fields:
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """What a JSON file holds."""
+    """Read a JSON file."""
     return parse_json(read_bytes(path, remedy), str(path), remedy)
 
 
 def read_bytes(path: Path, remedy: str) -> bytes:
-    """What a file holds; one that can't be read is a StorageError."""
+    """Read a file; one that can't be read raises StorageError."""
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
@@ -117,7 +141,7 @@ def read_bytes(path: Path, remedy: str) -> bytes:
 
 
 def parse_json(content: bytes, where: str, remedy: str) -> Any:
-    """JSON from bytes; damage is a StorageError that says where."""
+    """Parse JSON; damage raises StorageError with its place."""
     try:
         return json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:

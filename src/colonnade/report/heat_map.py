@@ -1,7 +1,7 @@
 """A heat map of quality by observed set: parties as rows, sets as columns.
 
-Drawn by hand, since it is only squares and text: the page's own colours, so that it suits light
-and dark, and every number beside it in a table.
+It is drawn without matplotlib, since it has only squares and text. Colours are the page's own, so
+that one picture suits light and dark.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+
+from colonnade.report.readable import shortened
 
 __all__ = ["Column", "heat_map"]
 
@@ -21,7 +23,7 @@ _MISSING = "\N{MIDDLE DOT}"
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One set, or all sets of one size: who is in it, its quality, that of each predictor."""
+    """One observed set, or all sets of one size: its parties, its quality, each party's quality."""
 
     group: str
     parties: frozenset[str]
@@ -61,7 +63,7 @@ def heat_map(
             _text(left + _CELL / 2, height - 8, f"{column.num_samples:,}", "muted", "middle")
         )
     drawn.append(_text(_LEFT - 8, height - 8, "samples", "muted", "end"))
-    # Small ones are not blown up, large ones scroll.
+    # A small picture keeps its size, a large one scrolls.
     look = f"width:{width}px;max-width:none" if width > 700 else f"max-width:{width}px"
     return (
         f'<svg viewBox="0 0 {width} {height}" class="chart" role="img" style="{look}" '
@@ -94,8 +96,7 @@ def _top(row: int) -> int:
 
 
 def _name(row: int, name: str, *, bold: bool = False) -> str:
-    plain = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
-    shown = plain if len(plain) <= _LONGEST_NAME else f"{plain[: _LONGEST_NAME - 1]}…"
+    shown = shortened(name, _LONGEST_NAME)
     return _text(_LEFT - 8, _top(row) + _ROW / 2 + 4, shown, "ink", "end", bold=bold)
 
 

@@ -1,19 +1,19 @@
-"""Say things in HTML: escaped text, numbers, tables, figures, and the page around them.
+"""HTML: escaped text, numbers, tables, figures, and the page around them.
 
-A page loads nothing: there is no script, charts are inline, and a content policy forbids the rest.
+A page loads nothing: it has no script, its charts are inline, and its content policy forbids the
+rest. Which sections a page has is in ``sections`` and ``page``.
 """
 
 from __future__ import annotations
 
-import contextlib
 import html
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from colonnade.core.errors import StorageError
-from colonnade.report.charts import format_number, format_seconds
+from colonnade.core.printable import printable
+from colonnade.files import write_atomically
+from colonnade.report.readable import format_number, format_seconds
 
 __all__ = [
     "NOT_RECORDED",
@@ -72,22 +72,22 @@ section.run{border-top:2px solid var(--line);margin-top:3rem}
 
 def text(value: str) -> str:
     """Text from a run, made safe for a page."""
-    # A lone half of a surrogate pair can't be written as UTF-8.
-    return html.escape(value.encode("utf-8", "replace").decode("utf-8"))
+    # A direction mark makes a line read as another; half of a surrogate pair has no UTF-8.
+    return html.escape(printable(value, most=1_000_000, keep="\n\t"))
 
 
 def number(value: float | None) -> str:
-    """A metric, or that there is none."""
+    """A metric, or the words for one that was not recorded."""
     return NOT_RECORDED if value is None else format_number(value)
 
 
 def seconds(value: float | None) -> str:
-    """A duration, or that there is none."""
+    """A duration, or the words for one that was not recorded."""
     return NOT_RECORDED if value is None or math.isnan(value) else format_seconds(value)
 
 
 def count(value: int | None) -> str:
-    """A whole number with thousands apart, or that there is none."""
+    """A whole number with thousands apart, or the words for one that was not recorded."""
     return NOT_RECORDED if value is None else f"{value:,}"
 
 
@@ -124,7 +124,7 @@ def folded_table(
     numeric: Sequence[int],
     num_all: int,
 ) -> str:
-    """A long table that opens when asked to, and says how many of all rows it has."""
+    """A long table that a click unfolds; its caption says how many of all rows it has."""
     shown = f"{len(rows)} of {num_all:,} rows, evenly apart" if len(rows) < num_all else "all rows"
     return (
         f"<details><summary>{text(caption)} ({shown})</summary>\n"
@@ -140,7 +140,7 @@ def figure(charts: Sequence[str], caption: str) -> str:
 
 
 def write_page(title: str, body: str, out: Path) -> Path:
-    """Write a whole page, so that a reader sees the old one or the new one and nothing between."""
+    """Write a page atomically: a reader sees the old one or the new one, never a part."""
     page = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta http-equiv="Content-Security-Policy" '
@@ -150,15 +150,5 @@ def write_page(title: str, body: str, out: Path) -> Path:
         f"<title>{text(title)}</title>\n<style>{_CSS}</style>\n</head>\n"
         f"<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
     )
-    beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(page, encoding="utf-8", newline="\n")
-        beside.replace(out)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise StorageError(
-            f"{out}: can't be written ({error.strerror}); choose a place that can"
-        ) from error
+    write_atomically(out, page.encode("utf-8"))
     return out

@@ -1,4 +1,4 @@
-"""What a summary says of missing blocks, typed."""
+"""The facts of a summary about missing blocks, as typed records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Association", "Missing", "SetQuality", "Start", "read_missing"]
 
 @dataclass(frozen=True, kw_only=True)
 class SetQuality:
-    """The quality on the samples of one observed set, or of one set size; NaN says nothing."""
+    """Quality on the samples of one observed set, or of one set size; NaN where there is none."""
 
     parties: tuple[str, ...]
     size: int
@@ -23,7 +23,7 @@ class SetQuality:
 
 @dataclass(frozen=True, kw_only=True)
 class Association:
-    """How one party's presence goes with the label."""
+    """How strongly one party's presence depends on the label."""
 
     party: str
     measure: str
@@ -34,20 +34,23 @@ class Association:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """What became of the quality without those who joined; None where it was not measured."""
+    """A warm start: who stayed and joined, and the quality without the joined before and after.
+
+    Qualities are None where they were not measured.
+    """
 
     stayed: tuple[str, ...]
     joined: tuple[str, ...]
     frozen: tuple[str, ...]
     bound: float
     part: str | None
-    before: float | None
-    after: float | None
+    quality_before: float | None
+    quality_after: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """Empty where nothing is missing."""
+    """Everything a report says about missing blocks; empty where nothing is missing."""
 
     warnings: tuple[str, ...]
     associations: tuple[Association, ...]
@@ -62,7 +65,7 @@ class Missing:
 
 
 def read_missing(summary: Fields) -> Missing:
-    """Take it from a summary; a run of an earlier version says nothing of it."""
+    """Read the facts from a summary; one of an earlier version has none of them."""
     presence, calibration = (
         summary.inner(key) if summary.values.get(key) is not None else summary.inner("")
         for key in ("presence", "calibration")
@@ -70,46 +73,19 @@ def read_missing(summary: Fields) -> Missing:
     errors = calibration.inner("errors")
     return Missing(
         warnings=summary.names("warnings") if "warnings" in summary.values else (),
-        associations=tuple(
-            Association(
-                party=item.text("party"),
-                measure=item.text("measure"),
-                value=item.number("value"),
-                p_value=item.number("p_value"),
-                is_strong=item.truth("is_strong"),
-            )
-            for item in presence.inners("associations")
-        ),
+        associations=tuple(item.record(Association) for item in presence.inners("associations")),
         part=presence.optional_text("part"),
-        by_set=tuple(map(_set_quality, presence.inners("by_set"))),
-        by_size=tuple(map(_set_quality, presence.inners("by_size"))),
+        by_set=_qualities(presence, "by_set"),
+        by_size=_qualities(presence, "by_size"),
         temperatures=calibration.numbers("temperatures"),
         spreads=calibration.numbers("spreads"),
         errors={
             part: (errors.inner(part).number("before"), errors.inner(part).number("after"))
             for part in errors.values
         },
-        start=None if summary.values.get("start") is None else _start(summary.inner("start")),
+        start=None if summary.values.get("start") is None else summary.inner("start").record(Start),
     )
 
 
-def _set_quality(item: Fields) -> SetQuality:
-    return SetQuality(
-        parties=item.names("parties"),
-        size=item.whole("size"),
-        num_samples=item.whole("num_samples"),
-        quality=item.number("quality", float("nan")),
-        each=item.numbers("each"),
-    )
-
-
-def _start(item: Fields) -> Start:
-    return Start(
-        stayed=item.names("stayed"),
-        joined=item.names("joined"),
-        frozen=item.names("frozen"),
-        bound=item.number("bound"),
-        part=item.optional_text("part"),
-        before=item.optional_number("quality_before"),
-        after=item.optional_number("quality_after"),
-    )
+def _qualities(presence: Fields, key: str) -> tuple[SetQuality, ...]:
+    return tuple(item.record(SetQuality, ("quality",)) for item in presence.inners(key))

@@ -1,6 +1,6 @@
-"""Write the pages: one run, or several side by side.
+"""The two kinds of pages: one run, and several side by side.
 
-Every number in a chart also stands in a table beside it. Whatever comes from a run is escaped.
+A table beside each chart has the chart's numbers. Text from a run is escaped.
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from colonnade.report.charts import (
-    format_bytes,
-    format_number,
-    format_seconds,
-    party_colours,
-    ranking_chart,
-)
+from colonnade.quality.result_card import CARD
+from colonnade.report.card_section import card_section
+from colonnade.report.charts import party_colours, ranking_chart
 from colonnade.report.markup import figure, number, table, text, write_page
+from colonnade.report.readable import format_bytes, format_number, format_seconds
 from colonnade.report.reading import RunRecord, read_run
 from colonnade.report.sections import everybody, run_sections
 
@@ -25,7 +22,17 @@ __all__ = ["ComparisonRow", "write_comparison", "write_report"]
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRow:
-    """One line of a comparison: a method or a setting and what came of it."""
+    """One line of a comparison.
+
+    Args:
+        name: The name of the method or setting; a run of this name is linked.
+        summary: What it is, in a few words.
+        quality: The metric that is compared and drawn.
+        metrics: Further metrics, by name.
+        bytes_total: Bytes over all links, both ways.
+        seconds: The time of training.
+        note: A remark; the column is left out where no row has one.
+    """
 
     name: str
     summary: str
@@ -37,10 +44,24 @@ class ComparisonRow:
 
 
 def write_report(run_directory: Path, out: Path | None = None) -> Path:
-    """Write the page of one run, in its directory unless told otherwise; gives the page's path."""
+    """Write the page of one run.
+
+    Args:
+        run_directory: The run's directory; the run may still be going.
+        out: The page's file; by default ``report.html`` in the run's directory.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        StorageError: A file of the run is missing or damaged, or the page can't be written.
+    """
     record = read_run(run_directory)
     name = run_directory.resolve().name
     body = f'<h1>{text(record.method)}</h1>\n<p class="soft">Run: {text(name)}</p>\n'
+    card = run_directory / CARD
+    if card.exists():
+        body += card_section(card)
     body += run_sections(record, key="run", colours=_colours([record]), heading_level=2)
     return write_page(f"{record.method}: {name}", body, out or run_directory / "report.html")
 
@@ -54,9 +75,21 @@ def write_comparison(
     quality_name: str = "quality",
     runs: Mapping[str, Path] | None = None,
 ) -> Path:
-    """Write one page that compares rows and holds the curves of the runs; gives the page's path.
+    """Write one page that compares rows and shows the curves of runs.
 
-    A run with the name of a row is linked from it. A party has one colour on the whole page.
+    Args:
+        rows: The lines of the comparison, in order.
+        title: The page's title.
+        intro: A paragraph below the title.
+        out: The page's file.
+        quality_name: The name of the rows' metric.
+        runs: Run directories by name; a run with the name of a row is linked from it.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        StorageError: A file of a run is missing or damaged, or the page can't be written.
     """
     records = {name: read_run(directory) for name, directory in (runs or {}).items()}
     anchors = {name: f"run-{place}" for place, name in enumerate(records, start=1)}
@@ -106,7 +139,7 @@ def _comparison(
 
 
 def _colours(records: Sequence[RunRecord]) -> dict[str, str]:
-    """One colour per name, the same before and after a run says in which order parties come."""
+    """One colour for each party on the whole page, by the order of names alone."""
     parties = sorted({name for record in records for name in record.parties})
     others = (name for record in records for name in everybody(record))
     return party_colours(tuple(dict.fromkeys((*parties, *others))))

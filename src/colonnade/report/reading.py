@@ -1,7 +1,8 @@
-"""Read a run directory into typed records; everything in a report is drawn from these.
+"""A run directory as typed records; a report is drawn from these alone.
 
 A run directory holds ``config.json``, ``metrics.jsonl`` and, once the run is over,
-``summary.json``. A file that is missing or damaged is a StorageError that says what to do.
+``summary.json``. A file that is missing or damaged is a StorageError with the remedy. Facts about
+missing blocks are in ``missing_reading``.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.core.errors import StorageError
+from colonnade.formats import RUN, format_of
 from colonnade.report.fields import Fields, parse_json, read_bytes, read_json
 from colonnade.report.missing_reading import Missing, read_missing
+from colonnade.report.worth_section import WorthFacts, read_worth
 
 __all__ = [
     "EvaluationPoint",
@@ -33,7 +36,16 @@ _SUMMARY_REMEDY = "delete the file to report on the run as if unfinished, or run
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangePoint:
-    """How things stood after an exchange. A loss that was not finite is NaN."""
+    """The state of a run after an exchange.
+
+    Args:
+        exchange: The number of the exchange.
+        loss: The training loss; NaN where it was not finite.
+        elapsed: Seconds on the fabric's clock.
+        bytes_up: Bytes so far to the label holder, by party.
+        bytes_down: Bytes so far from the label holder, by party.
+        computing: Seconds of computing so far, by party.
+    """
 
     exchange: int
     loss: float
@@ -45,7 +57,14 @@ class ExchangePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationPoint:
-    """The metrics of one part (validation, test) after an exchange."""
+    """The metrics of one part after an exchange.
+
+    Args:
+        exchange: The number of the exchange.
+        part: ``validation`` or ``test``.
+        elapsed: Seconds on the fabric's clock.
+        metrics: Values by the metric's name.
+    """
 
     exchange: int
     part: str
@@ -55,7 +74,12 @@ class EvaluationPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """What a party's protection guarantees: (epsilon, delta) differential privacy."""
+    """The (epsilon, delta) differential privacy that a party's protection guarantees.
+
+    Args:
+        epsilon: The bound; infinite where there is none.
+        delta: The probability that the bound does not hold.
+    """
 
     epsilon: float
     delta: float
@@ -63,7 +87,40 @@ class Privacy:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a finished run wrote about itself. None means that it was not recorded."""
+    """The summary that a finished run wrote; None stands for facts that were not recorded.
+
+    Args:
+        method: The method's name.
+        task: binary, multiclass or regression.
+        quality_name: The metric that counts.
+        quality: Metrics at the end, by part and by name.
+        exchanges: The number of exchanges.
+        best_exchange: The exchange whose weights were kept.
+        epochs: Passes over the training part.
+        stopped_by: Why training ended.
+        local_steps: Local steps by party.
+        bytes_up: Bytes to the label holder, by party.
+        bytes_down: Bytes from the label holder, by party.
+        seconds: Seconds by the wall clock.
+        fabric: The fabric's name.
+        elapsed_seconds: Seconds on the fabric's clock.
+        seconds_computing: Seconds of computing, by party.
+        seconds_waiting: Seconds of waiting, by party.
+        times: The elapsed seconds by what they went to; empty of older runs.
+        late: Answers that came too late, by party.
+        left_out: Questions that went on without its answer, by party.
+        held_up_seconds: Seconds for which everybody else waited for it, by party.
+        privacy: The guarantee of each party; None without one.
+        protections: The kinds of protection of each party.
+        refusal: Why a party refused to go on, if one did.
+        parties: The parties with a block.
+        label_holder: The party with the labels.
+        num_samples: Samples by part.
+        seed: The seed.
+        revision: The revision of the code.
+        version: The version of Colonnade.
+        missing: Facts about missing blocks.
+    """
 
     method: str
     task: str
@@ -81,6 +138,10 @@ class Summary:
     elapsed_seconds: float | None
     seconds_computing: Mapping[str, float]
     seconds_waiting: Mapping[str, float]
+    times: Mapping[str, float]
+    late: Mapping[str, int]
+    left_out: Mapping[str, int]
+    held_up_seconds: Mapping[str, float]
     privacy: Mapping[str, Privacy | None]
     protections: Mapping[str, tuple[str, ...]]
     refusal: str | None
@@ -95,10 +156,18 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """Everything that a run directory tells.
+    """A whole run directory.
 
-    ``num_unknown`` counts lines of a kind that this version does not know; ``half_written`` says
-    that the last line was cut off.
+    Args:
+        directory: The run's directory.
+        config: The content of ``config.json``.
+        summary: The summary; None while the run is unfinished.
+        exchanges: The recorded exchanges, in order.
+        evaluations: The recorded evaluations, in order.
+        num_unknown: Lines of a kind that this version does not know.
+        half_written: Whether the last line was cut off.
+        left: Parties that left the federation after training.
+        worth: What each party is worth, if ``colonnade worth`` was asked.
     """
 
     directory: Path
@@ -108,29 +177,29 @@ class RunRecord:
     evaluations: tuple[EvaluationPoint, ...] = ()
     num_unknown: int = 0
     half_written: bool = False
-    # Who left the federation after training.
     left: tuple[str, ...] = ()
+    worth: WorthFacts | None = None
 
     @property
     def method(self) -> str:
-        """The method's name, from the summary or else from the configuration."""
+        """The method's name, from the summary or from the configuration."""
         if self.summary is not None:
             return self.summary.method
         return self._configured("method") or "unknown method"
 
     @property
     def label_holder(self) -> str | None:
-        """Who has the labels; None if neither summary nor configuration names them."""
+        """The party with the labels; None if neither summary nor configuration names it."""
         return self.summary.label_holder if self.summary else self._configured("label_holder")
 
     @property
     def fabric(self) -> str | None:
-        """What carried the calls, from the summary or else from the configuration."""
+        """The fabric's name, from the summary or from the configuration."""
         return self.summary.fabric if self.summary else self._configured("fabric")
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """Who has a block: in the summary's order, else by name."""
+        """The parties with a block: in the summary's order, without one by name."""
         if self.summary is not None:
             return self.summary.parties
         names = {
@@ -154,14 +223,14 @@ class RunRecord:
 
     @property
     def num_exchanges(self) -> int:
-        """How many exchanges were done, as far as is recorded."""
+        """The number of exchanges that are recorded."""
         if self.summary is not None:
             return self.summary.exchanges
         return max((point.exchange for point in self.exchanges), default=0)
 
     @property
     def elapsed(self) -> float | None:
-        """Seconds on the fabric's clock, as far as is recorded."""
+        """Seconds on the fabric's clock; None if none are recorded."""
         if self.summary is not None:
             return self.summary.elapsed_seconds
         return self.exchanges[-1].elapsed if self.exchanges else None
@@ -204,9 +273,20 @@ _NOTHING_YET = ExchangePoint(
 
 
 def read_run(directory: Path) -> RunRecord:
-    """Read a run directory, finished or still going."""
+    """Read a run directory, finished or still going.
+
+    Args:
+        directory: The run's directory.
+
+    Returns:
+        The run's configuration, measurements and, if it is finished, its summary.
+
+    Raises:
+        StorageError: It is no directory, or a file in it is missing or damaged.
+    """
     if not directory.is_dir():
         raise StorageError(f"{directory}: is not a directory; name the directory of a run")
+    format_of(directory, RUN)  # refuses a newer one; what is read here is the same in all others
     config = read_json(directory / "config.json", _CONFIG_REMEDY)
     lines = _Lines(directory / "metrics.jsonl")
     lines.read()
@@ -220,6 +300,7 @@ def read_run(directory: Path) -> RunRecord:
         num_unknown=lines.num_unknown,
         half_written=lines.half_written,
         left=_read_left(directory / "left.json"),
+        worth=read_worth(directory / "worth.json"),
     )
 
 
@@ -230,7 +311,7 @@ def _read_left(path: Path) -> tuple[str, ...]:
 
 @dataclass
 class _Lines:
-    """Goes through metrics.jsonl line by line."""
+    """A reader of metrics.jsonl, line by line."""
 
     path: Path
     exchanges: list[ExchangePoint] = field(default_factory=list)
@@ -258,26 +339,11 @@ class _Lines:
         kind = line.text("kind")
         if kind == "exchange":
             loss = line.number("loss", math.nan)
-            self.exchanges.append(
-                ExchangePoint(
-                    exchange=line.whole("exchange"),
-                    loss=loss if math.isfinite(loss) else math.nan,
-                    elapsed=line.number("elapsed"),
-                    bytes_up=line.wholes("bytes_up"),
-                    bytes_down=line.wholes("bytes_down"),
-                    computing=line.numbers("computing"),
-                )
-            )
+            finite = loss if math.isfinite(loss) else math.nan
+            self.exchanges.append(line.record(ExchangePoint, loss=finite))
         elif kind == "evaluation":
-            self.evaluations.append(
-                EvaluationPoint(
-                    exchange=line.whole("exchange"),
-                    part=line.text("part"),
-                    elapsed=line.number("elapsed"),
-                    metrics=line.numbers("metrics"),
-                )
-            )
-        else:
+            self.evaluations.append(line.record(EvaluationPoint))
+        elif kind != "skipped":
             self.num_unknown += 1
 
 
@@ -287,35 +353,21 @@ def _read_summary(path: Path) -> Summary:
     privacy = found.inner("privacy")
     protections = found.inner("protections")
     was_refused = found.values.get("refusal") is not None
-    return Summary(
-        method=found.text("method"),
-        task=found.text("task"),
-        quality_name=found.text("quality_name"),
+    # A run of an older version has neither.
+    attendance = found.inner("attendance") if "attendance" in found.values else None
+    return found.record(
+        Summary,
         quality={part: quality.numbers(part) for part in quality.values},
-        exchanges=found.whole("exchanges"),
-        best_exchange=found.optional_whole("best_exchange"),
-        epochs=found.optional_number("epochs"),
-        stopped_by=found.text("stopped_by"),
-        local_steps=found.wholes("local_steps"),
-        bytes_up=found.wholes("bytes_up"),
-        bytes_down=found.wholes("bytes_down"),
-        seconds=found.optional_number("seconds"),
-        fabric=found.text("fabric"),
-        elapsed_seconds=found.optional_number("elapsed_seconds"),
-        seconds_computing=found.numbers("seconds_computing"),
-        seconds_waiting=found.numbers("seconds_waiting"),
         privacy={
             name: None if value is None else _privacy(privacy.inner(name))
             for name, value in privacy.values.items()
         },
         protections={name: protections.names(name) for name in protections.values},
+        times=found.numbers("times") if "times" in found.values else {},
+        late=attendance.wholes("late") if attendance else {},
+        left_out=attendance.wholes("left_out") if attendance else {},
+        held_up_seconds=attendance.numbers("held_up_seconds") if attendance else {},
         refusal=found.inner("refusal").text("reason") if was_refused else None,
-        parties=found.names("parties"),
-        label_holder=found.text("label_holder"),
-        num_samples=found.wholes("num_samples"),
-        seed=found.optional_whole("seed"),
-        revision=found.optional_text("revision"),
-        version=found.optional_text("version"),
         missing=read_missing(found),
     )
 

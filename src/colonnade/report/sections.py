@@ -1,4 +1,4 @@
-"""Tell one run: how it ended, its curves, and each party's time, bytes and privacy."""
+"""The sections about one run: its end, its curves, and each party's time, bytes and privacy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from colonnade.report.charts import (
     PartyBars,
     Tone,
     curves_chart,
-    format_bytes,
     party_bars_chart,
     smoothed,
     thinned,
@@ -26,9 +25,12 @@ from colonnade.report.markup import (
     table,
     text,
 )
-from colonnade.report.missing import missing_sections, warnings_first
-from colonnade.report.protection import protection_in_words
+from colonnade.report.missing_section import missing_sections, warnings_first
+from colonnade.report.protection_words import protection_in_words
+from colonnade.report.readable import format_bytes
 from colonnade.report.reading import EvaluationPoint, RunRecord
+from colonnade.report.waits import waits
+from colonnade.report.worth_section import worth_section
 
 __all__ = ["everybody", "run_sections"]
 
@@ -50,7 +52,7 @@ _TONES: Mapping[str, Tone] = {"validation": "accent", "test": "ink"}
 
 
 def everybody(record: RunRecord) -> tuple[str, ...]:
-    """The parties, then the label holder if it has no block, then whoever else was measured."""
+    """The parties, then a label holder without a block, then everybody else that was measured."""
     holder = () if record.label_holder is None else (record.label_holder,)
     measured = (record.bytes_up, record.bytes_down, record.computing, record.waiting)
     others = sorted({name for values in measured for name in values})
@@ -60,12 +62,13 @@ def everybody(record: RunRecord) -> tuple[str, ...]:
 def run_sections(
     record: RunRecord, *, key: str, colours: Mapping[str, str], heading_level: int
 ) -> str:
-    """Everything about one run as HTML; ``key`` begins every id in it."""
+    """All sections of one run as HTML; ids of elements begin with ``key``."""
     tag = f"h{heading_level}"
     titled = {
         "Loss": _loss(record, key),
         "Quality": _quality(record, key),
         **missing_sections(record),
+        **worth_section(record.worth),
         "Time of each party": _times(record, key, colours),
         "Bytes of each party": _traffic(record, key, colours),
         "Privacy of each party": _privacy(record, colours),
@@ -127,7 +130,7 @@ def _tiles(record: RunRecord) -> str:
 
 
 def _headline(record: RunRecord) -> tuple[str, float | None]:
-    """Where the quality that counts was measured, and it: test, else validation, else latest."""
+    """The quality that counts and its part: test, or else validation, or else the latest one."""
     name = record.quality_name
     if name is None:
         return "no part yet", None
@@ -260,20 +263,16 @@ def _times(record: RunRecord, key: str, colours: Mapping[str, str]) -> str:
     caption = f"Full colour: computing. Pale: waiting. Time on {_clock(record)}."
     if record.summary is None:
         caption += " Waiting is known once the run is over."
-    chart = party_bars_chart(
-        PartyBars(
-            names=names,
-            marks=_marks(record, "label holder"),
-            first=("computing", computing),
-            second=("waiting", waiting),
-            quantity="seconds",
-            stacked=True,
-        ),
-        colours=colours,
-        key=f"{key}-times",
-        label="Bars: seconds computing and waiting of each party. The numbers are in the table.",
-        size="wide",
+    bars = PartyBars(
+        names=names,
+        marks=_marks(record, "label holder"),
+        first=("computing", computing),
+        second=("waiting", waiting),
+        quantity="seconds",
+        stacked=True,
     )
+    label = "Bars: seconds computing and waiting of each party. The numbers are in the table."
+    chart = party_bars_chart(bars, colours=colours, key=f"{key}-times", label=label, size="wide")
     rows = [
         [
             _party(record, name, colours),
@@ -284,7 +283,9 @@ def _times(record: RunRecord, key: str, colours: Mapping[str, str]) -> str:
         for name in names
     ]
     head = ["party", "computing", "waiting", "local steps"]
-    return figure([chart], caption) + table("Time in numbers", head, rows, numeric=range(1, 4))
+    own = table("Time in numbers", head, rows, numeric=range(1, 4))
+    shown = {name: _party(record, name, colours) for name in names}
+    return figure([chart], caption) + own + waits(record, shown)
 
 
 def _traffic(record: RunRecord, key: str, colours: Mapping[str, str]) -> str:
@@ -296,30 +297,24 @@ def _traffic(record: RunRecord, key: str, colours: Mapping[str, str]) -> str:
         "Full colour: up, to the label holder. Pale: down, to the party. Training only; "
         "evaluation is not counted."
     )
-    chart = party_bars_chart(
-        PartyBars(
-            names=names,
-            marks=_marks(record, "local"),
-            first=("up", up),
-            second=("down", down),
-            quantity="bytes",
-            stacked=False,
-        ),
-        colours=colours,
-        key=f"{key}-bytes",
-        label="Bars: bytes up and down of each party. The numbers are in the table.",
-        size="wide",
+    bars = PartyBars(
+        names=names,
+        marks=_marks(record, "local"),
+        first=("up", up),
+        second=("down", down),
+        quantity="bytes",
+        stacked=False,
     )
+    label = "Bars: bytes up and down of each party. The numbers are in the table."
+    chart = party_bars_chart(bars, colours=colours, key=f"{key}-bytes", label=label, size="wide")
+    where = NOT_RECORDED if record.label_holder is None else "over its link"
+    local = "local: its own block is at its side, nothing crosses a link"
     rows = [
         [
             _party(record, name, colours),
             count(up.get(name)),
             count(down.get(name)),
-            "local: its own block is at its side, nothing crosses a link"
-            if name == record.label_holder
-            else NOT_RECORDED
-            if record.label_holder is None
-            else "over its link",
+            local if name == record.label_holder else where,
         ]
         for name in names
     ]

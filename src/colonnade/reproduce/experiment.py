@@ -1,9 +1,8 @@
-"""Runs an experiment cell by cell; what is measured is on disk at once, so that it can go on."""
+"""An experiment's cells, measured one by one; results are saved at once, so that it can resume."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import math
 import os
 import platform
@@ -18,6 +17,8 @@ import torch
 
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, Diverged
+from colonnade.core.numerics import NUMERICS
+from colonnade.reproduce.staleness import read_outcome
 from colonnade.run.storage import write_json
 from colonnade.run.summary import revision
 
@@ -25,13 +26,19 @@ __all__ = ["Experiment", "Job", "load_experiment", "run_experiment"]
 
 Measured = Mapping[str, float | None]
 
+# The fields of an experiment that its file of results has.
+_KEPT = ("name", "title", "metric", "better", "along", "note")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One cell of a table: where it stands, how to measure it, what the paper has there.
+    """One cell of a table.
 
-    ``measure(seed, fast)`` gives the experiment's metric by name and whatever else is worth
-    keeping; None stands for a target that was not reached.
+    Args:
+        coordinates: Its place in the table, such as the method and the data set.
+        measure: ``measure(seed, fast)`` gives the experiment's metric by name, and any further
+            numbers; None stands for a target that was not reached.
+        paper: The paper's number, if there is one.
     """
 
     coordinates: Mapping[str, str | int | float]
@@ -41,25 +48,45 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A paper's table: its cells, and what they say."""
+    """A paper's table.
+
+    Args:
+        name: Its name on the command line.
+        title: The title of table and picture.
+        metric: The name of the measured number.
+        better: Whether higher or lower numbers are better.
+        jobs: The cells.
+        note: Differences from the paper: data, protocol, settings.
+        seeds: The number of seeds.
+        beside: Further numbers of every run that the table shows, as means.
+        along: The coordinate whose values are columns, and points of a curve. Without one there is
+            a row and a bar for every cell.
+    """
 
     name: str
     title: str
     metric: str
     better: Literal["higher", "lower"]
     jobs: Sequence[Job]
-    # What differs from the paper: data, protocol, settings.
     note: str
     seeds: int = 5
-    # Further measures of every run that the table shows, as means.
     beside: Sequence[str] = ()
-    # The coordinate along which tables and pictures go: its values are columns, and points of a
-    # curve. Without one there is a row and a bar for every cell.
     along: str | None = None
 
 
 def load_experiment(name: str, directory: Path) -> Experiment:
-    """Load ``NAME.py`` from a directory of experiments; it defines ``experiment()``."""
+    """Load an experiment from its file, which defines ``experiment()``.
+
+    Args:
+        name: The name of the file, with hyphens for underscores and without ``.py``.
+        directory: The directory of experiments.
+
+    Returns:
+        The experiment.
+
+    Raises:
+        ConfigError: There is no such file.
+    """
     known = sorted(
         path.stem.replace("_", "-")
         for path in directory.glob("*.py")
@@ -85,19 +112,30 @@ def run_experiment(
     fast: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Measure every cell for every seed; a file of the same revision that lacks some goes on."""
+    """Measure every cell for every seed.
+
+    Args:
+        experiment: The experiment.
+        out: The JSON file of results. One of the same revision that lacks some runs is resumed;
+            one that is empty counts as none.
+        seeds: The number of seeds; by default the experiment's, or one if ``fast``.
+        fast: Train less, to see that everything works.
+        progress: A function that gets the cell, the number of the run and of all runs.
+
+    Returns:
+        The content of the file.
+
+    Raises:
+        StorageError: There is a file of that name that holds no results.
+    """
     numbers = list(range(seeds or (1 if fast else experiment.seeds)))
     outcome = _begun(experiment, out, numbers, fast) or {
-        "name": experiment.name,
-        "title": experiment.title,
-        "metric": experiment.metric,
-        "better": experiment.better,
+        **{key: getattr(experiment, key) for key in _KEPT},
         "beside": list(experiment.beside),
-        "along": experiment.along,
-        "note": experiment.note,
         "seeds": numbers,
         "fast": fast,
         "revision": revision(),
+        "numerics": NUMERICS,
         "machine": _machine(),
         "finished": False,
         "seconds": 0.0,
@@ -125,7 +163,7 @@ def run_experiment(
 
 
 def _measure(job: Job, seed: int, fast: bool, metric: str) -> dict[str, Any]:
-    """One run; one that diverges is reported as such, never as a number."""
+    """Measure one run; None and the reason stand for one that diverged."""
     try:
         return {"seed": seed, **job.measure(seed, fast)}
     except Diverged as error:
@@ -145,15 +183,16 @@ def _summarize(cell: dict[str, Any], metric: str) -> None:
 def _begun(
     experiment: Experiment, out: Path, numbers: list[int], fast: bool
 ) -> dict[str, Any] | None:
-    """What is there already: stopped halfway, or finished with fewer seeds."""
-    if not out.exists():
+    """The earlier results to go on from: stopped halfway, or finished with fewer seeds."""
+    if not out.exists() or not out.stat().st_size:
         return None
-    before: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    before = read_outcome(out)
     same = (
         before["name"] == experiment.name
         and before["seeds"] == numbers[: len(before["seeds"])]
         and before["fast"] == fast
         and before["revision"] == revision()
+        and before.get("numerics") == NUMERICS
         and not (before["finished"] and before["seeds"] == numbers)
         and [cell["coordinates"] for cell in before["cells"]]
         == [dict(job.coordinates) for job in experiment.jobs]

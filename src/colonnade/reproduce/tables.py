@@ -1,4 +1,4 @@
-"""An experiment's results as a table for the docs and as a picture."""
+"""The results of an experiment as a Markdown table for the docs, and as a picture."""
 
 from __future__ import annotations
 
@@ -9,19 +9,34 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.files import check_place, fill_place, write_atomically
+from colonnade.reproduce.staleness import read_outcome, staleness
 
-__all__ = ["check_page", "fill_page", "markdown_table", "plot"]
+__all__ = ["check_page", "fill_page", "mark_pages", "markdown_table", "plot"]
 
 _END = "<!-- end of results -->"
 
 
 def markdown_table(outcome: Mapping[str, Any]) -> str:
-    """Ours beside the paper's, with seeds and revision below."""
+    """Write our numbers beside the paper's, with seeds and revision below.
+
+    Stale results say so in their first line.
+
+    Args:
+        outcome: The content of an experiment's file of results.
+
+    Returns:
+        A title, one or several tables, and a note, as Markdown.
+    """
     table = _rows(outcome) if outcome.get("along") is None else _columns(outcome)
     mode = " A quick run with less training: not for comparison." if outcome["fast"] else ""
     num_seeds = len(outcome["seeds"])
     over = "One seed" if num_seeds == 1 else f"Mean ± standard deviation over {num_seeds} seeds"
+    reason = staleness(outcome)
     lines = [
+        *(
+            [f"*Stale*: {reason}, so these numbers may come out differently today.", ""]
+            * bool(reason)
+        ),
         f"**{outcome['title']}** ({outcome['metric']}, {outcome['better']} is better)",
         "",
         *table,
@@ -86,7 +101,15 @@ def _row(texts: Sequence[str]) -> str:
 
 
 def check_page(page: Path, name: str) -> None:
-    """Raise ConfigError unless the page is there and has a place for this experiment."""
+    """Check that a page of the docs has a place for an experiment.
+
+    Args:
+        page: The page's file.
+        name: The experiment's name.
+
+    Raises:
+        ConfigError: There is no such page, or it lacks the two lines around the place.
+    """
     check_place(page, _begin(name), _END)
 
 
@@ -95,12 +118,47 @@ def _begin(name: str) -> str:
 
 
 def fill_page(page: str, outcome: Mapping[str, Any]) -> str:
-    """The page with the table between its markers for this experiment."""
+    """Put the table into its place.
+
+    Args:
+        page: The text of the page.
+        outcome: The content of an experiment's file of results.
+
+    Returns:
+        The text with the new table.
+    """
     return fill_place(page, _begin(outcome["name"]), _END, markdown_table(outcome))
 
 
+def mark_pages(docs: Path) -> list[Path]:
+    """Write all tables again from their files: a stale one says so, one that stands does not.
+
+    Args:
+        docs: The directory of pages, with the files in ``results``.
+
+    Returns:
+        The pages that changed.
+    """
+    outcomes = [read_outcome(path) for path in sorted((docs / "results").glob("*.json"))]
+    changed = []
+    for page in sorted(docs.rglob("*.md")):
+        text = before = page.read_text(encoding="utf-8")
+        for outcome in outcomes:
+            if _begin(outcome["name"]) in text:
+                text = fill_page(text, outcome)
+        if text != before:
+            write_atomically(page, text.encode())
+            changed.append(page)
+    return changed
+
+
 def plot(outcome: Mapping[str, Any], path: Path) -> None:
-    """Write a picture: curves where the experiment goes along something, bars elsewhere."""
+    """Draw the results: curves if the experiment has ``along``, otherwise bars.
+
+    Args:
+        outcome: The content of an experiment's file of results.
+        path: The SVG file to write.
+    """
     # Imported when something is drawn: it takes half a second.
     from matplotlib.figure import Figure
 
@@ -140,7 +198,7 @@ def _draw_bars(figure: Any, outcome: Mapping[str, Any]) -> None:
 
 
 def _draw_curves(figure: Any, outcome: Mapping[str, Any]) -> None:
-    """A panel for each table, a curve per method; what has no place along it is a dashed line."""
+    """A panel for each table, a curve for each method; a value that is a text is a dashed line."""
     panels = _panels(outcome)
     num_columns = min(2, len(panels))
     num_rows = -(-len(panels) // num_columns)

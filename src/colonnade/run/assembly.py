@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,43 +13,39 @@ from torch import Tensor, nn
 
 from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import ConfigError
-from colonnade.core.federation import Federation
+from colonnade.core.fabric import Fabric
+from colonnade.core.federation import Federation, OtherParts
 from colonnade.core.label_holder import LabelHolder, LabelPart
-from colonnade.core.party import Replica, Vault
-from colonnade.core.party_sets import members
+from colonnade.core.party import Party
 from colonnade.core.presence import Presence
+from colonnade.core.replica import Replica
+from colonnade.core.respondent import Agreed
 from colonnade.core.seeds import derive_seed, drawing_from
-from colonnade.core.task import Task, infer_kind
+from colonnade.core.task import Task
 from colonnade.data.association import Association
 from colonnade.data.blocks import Block
 from colonnade.data.datasets import load_cpu_trace
-from colonnade.data.prepare import Preparation
+from colonnade.data.pooling import PooledBlock, PooledPreparation
 from colonnade.fabrics import FabricSpec, SimulatedSpec
 from colonnade.fabrics.simulated import with_traces
-from colonnade.models import (
-    EncoderSpec,
-    MLPSpec,
-    NoFusion,
-    SetFusions,
-    is_deterministic,
-)
-from colonnade.protect import ProtectionSpec
-from colonnade.run.arrangement import Arrangement, Roll, Rows
-from colonnade.run.protecting import Guarding, MakeLedger
-from colonnade.run.silo import (
-    fit_preparation,
-    make_encoder,
+from colonnade.models import MLPSpec, NoFusion, SetFusions, is_deterministic
+from colonnade.parts.party_sets import members
+from colonnade.run.door_building import Doors
+from colonnade.run.party_building import (
+    Fitted,
+    OwnData,
+    build_party,
     make_parts,
-    make_party,
     make_plans,
     set_purpose,
 )
-from colonnade.run.sources import Sources
-from colonnade.run.spec import RunSpec
+from colonnade.run.samples import Arrangement, Roll, Rows
+from colonnade.run.spec import PartySpec, RunSpec
 
-__all__ = ["NEW", "NO_DATA", "Blueprint", "TrainingData", "fit_blueprint", "presence_of"]
+__all__ = ["NEW", "NO_DATA", "Blueprint", "TrainingData"]
 
-MakeVault = Callable[[str], Vault]
+# The part of samples that come to be predicted.
+NEW = "new"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +57,17 @@ class TrainingData:
     labels: Mapping[str, np.ndarray[Any, Any]]
     roll: Roll
     associations: tuple[Association, ...] = ()
+    # The digest of the alignment between organisations that found the samples.
+    alignment: str | None = None
+    # Doubts about the data, found before training.
+    doubts: tuple[str, ...] = ()
 
+    def own(self, name: str) -> OwnData | None:
+        """One party's share; none if its features are elsewhere."""
+        if name not in self.features:
+            return None
+        return OwnData(features=self.features[name], row_of_sample=self.rows[name])
 
-# The part of samples that come to be predicted.
-NEW = "new"
 
 # For a federation that only predicts.
 NO_DATA = TrainingData(
@@ -83,7 +86,7 @@ class Blueprint:
     num_complete: Mapping[str, int]
     num_rows: Mapping[str, int]
     task: Task
-    preparations: Mapping[str, Preparation]
+    preparations: Mapping[str, Fitted]
     # Who left for good after training: they answer no more, and nothing of theirs is read.
     left: tuple[str, ...] = ()
     # Parties behind a network, which prepare their columns themselves.
@@ -91,118 +94,169 @@ class Blueprint:
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """Who has a block that this method uses, by name."""
-        return tuple(sorted({*self.preparations, *self.elsewhere}))
+        """The parties whose blocks this method uses, by name."""
+        pooled = self.pooled
+        return self.participants if pooled is None else tuple(pooled.parts)
+
+    @property
+    def pooled(self) -> PooledPreparation | None:
+        """The preparation of everybody's columns in one place, if they are."""
+        own = self.preparations.get(self.label_holder)
+        return own if isinstance(own, PooledPreparation) else None
 
     @property
     def participants(self) -> tuple[str, ...]:
-        """Who computes: the owners, or the label holder with everybody's columns."""
-        return (self.label_holder,) if self.spec.method.pools_blocks else self.owners
+        """The parties that compute, by name."""
+        return tuple(sorted({*self.preparations, *self.elsewhere}))
 
     @property
     def everyone(self) -> tuple[str, ...]:
-        """Who took part in training, those who left included."""
+        """The parties that took part in training, those who left included."""
         return tuple(sorted((*self.participants, *self.left)))
 
-    def features(self, blocks: Mapping[str, Block]) -> dict[str, Tensor]:
+    @property
+    def _built_spec(self) -> RunSpec:
+        """The settings, with one network in place of many where columns are pooled."""
+        pooled = self.pooled
+        if pooled is None:
+            return self.spec
+        return _with_pooled_encoder(self.spec, self.label_holder, tuple(pooled.parts))
+
+    def features(self, blocks: Mapping[str, Block | PooledBlock]) -> dict[str, Tensor]:
         """Prepared features of these blocks, each party's rows in its own order."""
         dtype = getattr(torch, self.spec.dtype)
         return {
-            name: torch.as_tensor(self.preparations[name].apply(block), dtype=dtype)
+            name: torch.as_tensor(self.preparations[name].apply(block), dtype=dtype)  # type: ignore[arg-type]
             for name, block in blocks.items()
         }
 
-    def pooled(
-        self, features: Mapping[str, Tensor], rows: Mapping[str, Rows]
-    ) -> tuple[dict[str, Tensor], dict[str, Rows]]:
-        """Features and rows of the participants: everybody's columns in one place, if so."""
-        if not self.spec.method.pools_blocks:
-            return dict(features), dict(rows)
-        own = [features[name][torch.from_numpy(rows[name])].flatten(1) for name in self.owners]
-        holder = self.label_holder
-        return {holder: torch.cat(own, 1)}, {holder: np.arange(len(own[0]))}
-
     def training_data(self, arrangement: Arrangement) -> TrainingData:
         """Prepared features and labels of every part."""
-        features, rows = self.pooled(self.features(arrangement.blocks), arrangement.rows)
-        roll = arrangement.roll
-        if self.spec.method.pools_blocks:
-            alone = {part: table[:, :1] for part, table in roll.presence.items()}
-            roll = replace(roll, names=(self.label_holder,), presence=alone)
-        values = arrangement.values
-        labels = {part: values[numbers] for part, numbers in roll.samples.items()}
+        roll, values = arrangement.roll, arrangement.values
         return TrainingData(
-            features=features,
-            rows=rows,
-            labels=labels,
+            features=self.features(arrangement.blocks),
+            rows=arrangement.rows,
+            labels={part: values[numbers] for part, numbers in roll.samples.items()},
             roll=roll,
             associations=arrangement.associations,
         )
 
     def new_data(self, blocks: Mapping[str, Block], rows: Mapping[str, Rows]) -> TrainingData:
         """Prepared features of unlabelled samples, as the one part ``NEW``."""
-        features, own_rows = self.pooled(self.features(blocks), rows)
-        num_samples = len(next(iter(own_rows.values())))
+        used: Mapping[str, Block | PooledBlock] = blocks
+        if self.pooled is not None:
+            used = {self.label_holder: PooledBlock.of(blocks, rows)}
+            rows = {self.label_holder: np.arange(len(next(iter(rows.values()))))}
+        return self.prepared_data(self.features(used), rows)
+
+    def prepared_data(
+        self, features: Mapping[str, Tensor], rows: Mapping[str, Rows]
+    ) -> TrainingData:
+        """Unlabelled samples by their rows of prepared features, as the one part ``NEW``."""
+        num_samples = len(next(iter(rows.values())))
         nowhere = np.full(num_samples, -1)
         # A party without a block is there and has none of the samples.
         names = self.participants
-        presence = np.stack([own_rows.get(name, nowhere) >= 0 for name in names], axis=1)
+        presence = np.stack([rows.get(name, nowhere) >= 0 for name in names], axis=1)
         roll = Roll(names=names, samples={NEW: np.arange(num_samples)}, presence={NEW: presence})
-        return TrainingData(features=features, rows=own_rows, labels={}, roll=roll)
+        return TrainingData(features=features, rows=rows, labels={}, roll=roll)
 
-    def build(
-        self,
-        data: TrainingData = NO_DATA,
-        *,
-        make_vault: MakeVault | None = None,
-        make_ledger: MakeLedger | None = None,
-    ) -> Federation:
+    def doors(self) -> Doors:
+        """Every participant's door: protections that fit each other, and every party's policy."""
+        doors = Doors(
+            spec=self.spec, participants=self.participants, label_holder=self.label_holder
+        )
+        fitted = {name: item for name, item in self.preparations.items() if name in self.owners}
+        if self.pooled is not None:
+            fitted = dict(self.pooled.parts)
+        columns = {name: (*item.numeric, *item.levels) for name, item in fitted.items()}  # type: ignore[union-attr]
+        doors.check_policies(columns, self.num_rows, sum(self.num_samples.values()))
+        return doors
+
+    def build(self, data: TrainingData = NO_DATA) -> Federation:
         """Make parties, label holder and fabric, with fresh weights from the seed."""
-        spec = self.spec
-        guarding = self.guarding(make_ledger)
-        plans = make_plans(spec, data.roll)
+        spec, doors, plans = (
+            self.spec,
+            self.doors(),
+            make_plans(self.spec, data.roll, self.label_holder),
+        )
         holder = self.build_holder(data, plans)
-        encoders = {}
-        for name in self.participants:
-            encoders[name] = self._encoder(name)
-        guards = guarding.guards(encoders)
-        parties = {}
-        for name, encoder in encoders.items():
-            parts = {}
-            if plans:
-                features, rows = data.features[name], data.rows[name]
-                parts = make_parts(features, rows, name, data.roll, plans)
-            parties[name] = make_party(
-                spec,
-                name,
-                encoder,
-                parts,
-                num_outputs=self.task.num_outputs,
-                replica=self._replica(holder) if spec.method.shares_labels else None,
-                vault=make_vault(name) if make_vault else None,
-                guard=guards[name],
-            )
+        parties = self.build_parties(data, plans, doors, holder)
         local = frozenset({self.label_holder} & set(parties))
         fabric = _with_traces(spec.fabric).build(parties, local=local, seed=spec.seed)
-        holder.clock = fabric.clock
-        return Federation(spec.method, holder, fabric, spec.patience, guarding.sums, guarding.read)
+        return self.assemble(fabric, holder, doors)
 
-    @property
-    def protections(self) -> Mapping[str, tuple[ProtectionSpec, ...]]:
-        """What each party does to its embeddings before they leave, in order."""
-        return self.guarding(None).chains
-
-    def guarding(self, make_ledger: MakeLedger | None) -> Guarding:
-        """Protections that fit each other, and every party's policy."""
-        guarding = Guarding(
-            spec=self.spec,
-            participants=self.participants,
-            label_holder=self.label_holder,
-            make_ledger=make_ledger,
+    def assemble(self, fabric: Fabric, holder: LabelHolder, doors: Doors) -> Federation:
+        """Bring label holder and fabric together."""
+        holder.clock = fabric.work_clock
+        return Federation(
+            self.spec.method,
+            holder,
+            fabric,
+            self.spec.patience,
+            doors.sums,
+            doors.holder_door(),
+            doors.accounting,
+            self._agreed(),
         )
-        columns = {name: (*item.numeric, *item.levels) for name, item in self.preparations.items()}
-        guarding.check_policies(columns, self.num_rows, sum(self.num_samples.values()))
-        return guarding
+
+    def _agreed(self) -> Agreed:
+        """Types and widths of what parties send; nobody needs to be asked for them."""
+        spec = self._built_spec
+        return Agreed(
+            dtype=getattr(torch, spec.dtype),
+            num_outputs=self.task.num_outputs,
+            widths={name: spec.encoder_of(name).embedding for name in self.participants},
+        )
+
+    def build_parties(
+        self,
+        data: TrainingData,
+        plans: Mapping[str, BatchPlan],
+        doors: Doors,
+        holder: LabelHolder,
+    ) -> dict[str, Party]:
+        """Make the parties whose columns are prepared here, with fresh weights."""
+        shares = self.spec.method.needs.labels == "shared"
+        return {
+            name: build_party(
+                self._built_spec,
+                name,
+                preparation=self.preparations[name],
+                data=data.own(name),
+                roll=data.roll,
+                plans=plans,
+                everyone=self.everyone,
+                num_outputs=self.task.num_outputs,
+                doors=doors,
+                own=doors.in_one_process[name],
+                replica=self._replica(holder) if shares else None,
+            )
+            for name in sorted(self.preparations)
+        }
+
+    def other_parts(self, data: TrainingData) -> tuple[OtherParts, Mapping[str, BatchPlan]]:
+        """Samples for one prediction as everybody sees them, and their batches."""
+        plans = make_plans(self.spec, data.roll, self.label_holder)
+        dtype = getattr(torch, self.spec.dtype)
+        return OtherParts(
+            features={
+                name: make_parts(features, data.rows[name], name, data.roll, plans)
+                for name, features in data.features.items()
+            },
+            labels=self._labels(data, plans, dtype),
+            presence=_presence_of(data, plans),
+        ), plans
+
+    def _labels(
+        self, data: TrainingData, plans: Mapping[str, BatchPlan], dtype: torch.dtype
+    ) -> dict[str, LabelPart]:
+        return {
+            part: LabelPart(
+                values=values, targets=self.task.encode(values, dtype), plan=plans[part]
+            )
+            for part, values in data.labels.items()
+        }
 
     def _replica(self, holder: LabelHolder) -> Replica:
         # Only the training part: the others' labels are for measuring, at the label holder.
@@ -220,13 +274,8 @@ class Blueprint:
             task=self.task,
             fusion=fusion,
             optimizer=spec.label_holder.optimizer,
-            parts={
-                part: LabelPart(
-                    values=values, targets=self.task.encode(values, dtype), plan=plans[part]
-                )
-                for part, values in data.labels.items()
-            },
-            presence=presence_of(data.roll, plans),
+            parts=self._labels(data, plans, dtype),
+            presence=_presence_of(data, plans),
             seed=spec.seed,
             deterministic=is_deterministic(fusion),
             left=self.left,
@@ -234,16 +283,17 @@ class Blueprint:
 
     def _fusion(self) -> nn.Module:
         # As when it was trained, whoever left since.
-        spec, names = self.spec, self.everyone
-        sizes = {name: self._encoder_spec(name).embedding for name in names}
-        if spec.method.adds_embeddings:
-            _refuse_different_sizes(spec.method.info.name, sizes)
-        if not spec.method.has_fusion:
+        spec, names = self._built_spec, self.everyone
+        method, needs = spec.method.info.name, spec.method.needs
+        sizes = {name: spec.encoder_of(name).embedding for name in names}
+        if needs.one_width:
+            _refuse_different_sizes(method, sizes)
+        if not needs.fusion:
             return NoFusion()
-        if spec.method.adds_embeddings and spec.label_holder.fusion.combine != "mean":
+        if needs.one_width and spec.label_holder.fusion.combine != "mean":
             raise ConfigError(
-                f"label_holder.fusion.combine: method '{spec.method.info.name}' averages "
-                'embeddings before its network; set combine = "mean"'
+                f"label_holder.fusion.combine: method '{method}' averages embeddings before its "
+                'network; set combine = "mean"'
             )
 
         def fresh(own: Mapping[str, int], *purpose: str | int) -> nn.Module:
@@ -259,33 +309,16 @@ class Blueprint:
             by_number[number] = fresh(own, *set_purpose(number, sets, "fusion"))
         return SetFusions(names, by_number)
 
-    def _encoder(self, name: str) -> nn.Module:
-        if not self.spec.method.pools_blocks:
-            preparation = self.preparations[name]
-            return make_encoder(self.spec, name, preparation, names=self.everyone)
-        if any(item.cardinalities for item in self.preparations.values()):
-            raise ConfigError(
-                "method.name: 'centralized' can't pool embedded categories; set "
-                'prepare.categorical = "one_hot"'
-            )
-        width = sum(int(np.prod(item.shape)) for item in self.preparations.values())
-        with drawing_from(derive_seed(self.spec.seed, "init", "party", name)):
-            return self._encoder_spec(name).build((width,)).to(getattr(torch, self.spec.dtype))
 
-    def _encoder_spec(self, name: str) -> EncoderSpec:
-        if self.spec.method.pools_blocks:
-            return _pooled_encoder([self.spec.encoder_of(owner) for owner in self.owners])
-        return self.spec.encoder_of(name)
-
-
-def presence_of(roll: Roll, plans: Mapping[str, BatchPlan]) -> dict[str, Presence]:
-    """Who has which sample, of every part that is not complete."""
+def _presence_of(data: TrainingData, plans: Mapping[str, BatchPlan]) -> dict[str, Presence]:
+    """Who has which sample, of every part that is not complete or has no labels to count."""
+    roll = data.roll
     return {
         part: Presence(
             names=roll.names, table=torch.from_numpy(roll.presence[part]), plan=plans[part]
         )
         for part in plans
-        if not roll.is_complete(part)
+        if part not in data.labels or not roll.is_complete(part)
     }
 
 
@@ -317,46 +350,19 @@ def _read_trace(name: str, machine: int) -> tuple[float, ...]:
     return tuple(float(share) for share in np.clip(shares[machine], 0.0, 0.99))
 
 
-def _pooled_encoder(specs: list[EncoderSpec]) -> EncoderSpec:
+def _with_pooled_encoder(spec: RunSpec, holder: str, owners: tuple[str, ...]) -> RunSpec:
     """One network with as many neurons per layer as all of them together (thesis 5.4.3)."""
+    specs = [spec.encoder_of(owner) for owner in owners]
     layers = [item for item in specs if isinstance(item, MLPSpec)]
     if len(layers) < len(specs) or len({len(item.hidden) for item in layers}) > 1:
         raise ConfigError(
             "method.name: 'centralized' adds up MLP encoders layer by layer; give every party an "
             "mlp encoder of the same depth"
         )
-    return replace(
+    encoder = replace(
         layers[0],
         hidden=tuple(map(sum, zip(*(item.hidden for item in layers), strict=True))),
         embedding=sum(item.embedding for item in layers),
     )
-
-
-def fit_blueprint(spec: RunSpec, sources: Sources, arrangement: Arrangement) -> Blueprint:
-    """Fit what each side fits on the training part: scales and levels, classes or units."""
-    for key in ("patience", "target"):
-        if getattr(spec.stop, key) is not None and "validation" not in arrangement.samples:
-            raise ConfigError(
-                f"stop.{key}: needs a validation part; set data.split.validation above 0"
-            )
-    train = arrangement.samples["train"]
-    kind = spec.label_holder.task or sources.kind or infer_kind(arrangement.values)
-    holder = replace(spec.label_holder, name=sources.label_holder, task=kind)
-    return Blueprint(
-        spec=replace(spec, label_holder=holder),
-        label_holder=sources.label_holder,
-        label_name=sources.labels.name,
-        num_samples=arrangement.roll.num_samples,
-        num_complete=arrangement.roll.num_complete,
-        num_rows=arrangement.num_rows,
-        task=Task.fit(
-            kind,
-            arrangement.values[train],
-            loss=spec.label_holder.loss,
-            balanced=spec.label_holder.class_weights == "balanced",
-        ),
-        preparations={
-            name: fit_preparation(spec, name, block, arrangement.rows[name], arrangement.roll)
-            for name, block in arrangement.blocks.items()
-        },
-    )
+    own = replace(spec.party.get(holder, PartySpec()), encoder=encoder)
+    return replace(spec, party={**spec.party, holder: own})

@@ -2,45 +2,56 @@
 
 ::
 
+    format.json                       which format the directory has
     config.json                       the resolved settings
     metrics.jsonl                     one line per record, as it happens
     summary.json                      written at the end
     checkpoint.json                   which checkpoint counts; written last, so always a whole one
     run.log
+    account_seals.json                seals of the accounts of parties that have one
     left.json                         who left for good, once somebody did
     label_holder/task.json, TAG.safetensors
+    label_holder/ledger.jsonl, ledger.seal.json       what went down to the parties
     label_holder/calibration.json     how sure predictions may be, once the run has ended
     parties/NAME/preparation.json, TAG.safetensors    what stays with that party
     parties/NAME/ledger.jsonl, ledger.seal.json       what left it
+
+Here are metrics, checkpoints, ledgers and the log; settings and fits are in ``blueprint_files``.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import asdict
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from colonnade.core.calibration import Calibration
-from colonnade.core.config import dump, parse
-from colonnade.core.errors import ConfigError, DataError, StorageError
+import torch
+from torch import Tensor
+
+from colonnade.core.errors import PartyFailed, StorageError
 from colonnade.core.federation import Federation, LoopState
+from colonnade.core.parties import Patience, each
 from colonnade.core.party import Party
-from colonnade.core.task import Task
-from colonnade.data.prepare import Preparation
-from colonnade.fabrics.local import LocalFabric
+from colonnade.core.printable import printable
+from colonnade.core.snapshot import Snapshot
+from colonnade.fabrics.in_process import LocalFabric
 from colonnade.files import TEMPORARY, append_wholly, sync
+from colonnade.formats import RUN, check_format
 from colonnade.protect.ledger import Ledger
-from colonnade.run.assembly import Blueprint
-from colonnade.run.spec import parse_spec, plain_spec
+from colonnade.run.history import recorded_lines
+from colonnade.run.kept_seals import KeptSeals
+from colonnade.run.ledger_heads import head_of, own_head, sealed_ledgers
 from colonnade.run.storage import (
     DirectoryVault,
     finite,
+    lock_or_refuse,
     party_directory,
     read_json,
     read_state,
@@ -48,160 +59,13 @@ from colonnade.run.storage import (
 )
 
 __all__ = [
-    "LEFT",
     "RunDirectory",
-    "ledger_heads",
     "local_parties",
-    "lock_or_refuse",
-    "read_blueprint",
-    "read_calibration",
-    "read_left",
-    "refuse_other_run",
     "restore_model",
-    "write_blueprint",
-    "write_calibration",
     "write_model",
 ]
 
 _MODEL = "model"
-LEFT = "left.json"
-
-
-def write_blueprint(root: Path, blueprint: Blueprint) -> None:
-    """Write everything but data and weights that is needed to build the federation again."""
-    for file, plain in _plain_blueprint(root, blueprint).items():
-        write_json(file, plain)
-
-
-def _plain_blueprint(root: Path, blueprint: Blueprint) -> dict[Path, Any]:
-    task = {
-        **asdict(blueprint.task),
-        "label": blueprint.label_name,
-        "holder": blueprint.label_holder,
-        "num_samples": dict(blueprint.num_samples),
-        "num_complete": dict(blueprint.num_complete),
-        "num_rows": dict(blueprint.num_rows),
-        "elsewhere": list(blueprint.elsewhere),
-    }
-    return {
-        **({root / LEFT: {"left": list(blueprint.left)}} if blueprint.left else {}),
-        root / "config.json": plain_spec(blueprint.spec),
-        root / "label_holder" / "task.json": task,
-        **{
-            party_directory(root, name) / "preparation.json": {"party": name, **dump(preparation)}
-            for name, preparation in blueprint.preparations.items()
-        },
-    }
-
-
-def read_blueprint(root: Path) -> Blueprint:
-    """Read what ``write_blueprint`` wrote."""
-    if not root.is_dir():
-        raise StorageError(f"{root}: no such directory; give a run directory")
-    spec = parse_spec(read_json(root / "config.json"))
-    left = read_left(root)
-    file = root / "label_holder" / "task.json"
-    preparations = {}
-    try:
-        task = read_json(file)
-        label, holder = task.pop("label"), task.pop("holder")
-        num_samples, num_rows = task.pop("num_samples"), task.pop("num_rows")
-        num_complete, elsewhere = task.pop("num_complete"), task.pop("elsewhere", [])
-        fitted = Task(**{**task, **{key: tuple(task[key]) for key in ("classes", "class_weights")}})
-        for file in sorted((root / "parties").glob("*/preparation.json")):
-            plain = read_json(file)
-            name = plain.pop("party")
-            if name not in left:
-                preparations[name] = parse(Preparation, plain)
-    except (KeyError, TypeError, AttributeError, ConfigError) as error:
-        raise StorageError(f"{file}: damaged: {type(error).__name__}: {error}") from error
-    return Blueprint(
-        spec=spec,
-        label_holder=holder,
-        label_name=label,
-        num_samples=num_samples,
-        num_complete=num_complete,
-        num_rows=num_rows,
-        task=fitted,
-        preparations=preparations,
-        left=left,
-        elsewhere=tuple(elsewhere),
-    )
-
-
-def read_left(root: Path) -> tuple[str, ...]:
-    """Who left a run's federation for good."""
-    if not (root / LEFT).exists():
-        return ()
-    names = read_json(root / LEFT).get("left")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise StorageError(f"{root / LEFT}: damaged: expected a list of names under 'left'")
-    return tuple(names)
-
-
-def write_calibration(root: Path, calibration: Calibration | None) -> None:
-    """Write how sure predictions may be; nothing if that is not known."""
-    if calibration is not None:
-        write_json(root / "label_holder" / "calibration.json", asdict(calibration))
-
-
-def read_calibration(root: Path) -> Calibration | None:
-    """Read what ``write_calibration`` wrote, if anything."""
-    file = root / "label_holder" / "calibration.json"
-    if not file.exists():
-        return None
-    plain = read_json(file)
-    try:
-        by_size = {
-            key: {int(size): float(value) for size, value in plain[key].items()}
-            for key in ("temperatures", "spreads")
-        }
-        return Calibration(**by_size, otherwise=float(plain["otherwise"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StorageError(f"{file}: damaged: {type(error).__name__}: {error}") from error
-
-
-def refuse_other_run(root: Path, blueprint: Blueprint) -> None:
-    """A resumed run may be given more time; settings and data must be those it began with."""
-    left = read_left(root)
-    if left:
-        raise ConfigError(
-            f"{root}: {', '.join(left)} left this federation, so it can't train on; start another "
-            "run from it with --from"
-        )
-    has_begun = (root / "checkpoint.json").exists()
-    for file, current in _plain_blueprint(root, blueprint).items():
-        if not has_begun and not file.exists():
-            continue  # killed while these were written
-        before = read_json(file)
-        now = json.loads(json.dumps(current))
-        if file.name == "config.json":
-            for free in ("stop", "record"):
-                before.pop(free, None)
-                now.pop(free, None)
-        changed = _first_difference(before, now)
-        if not changed:
-            continue
-        if file.name == "config.json":
-            raise ConfigError(
-                f"{changed}: differs from the run in {root}; resume with the same settings (stop "
-                "and record may change), or start another run"
-            )
-        raise DataError(
-            f"{file.relative_to(root)}, {changed}: the data are not those that the run in {root} "
-            "began with; resume with the same data, or start another run"
-        )
-
-
-def _first_difference(left: Any, right: Any, path: str = "") -> str:
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        for key in sorted({*left, *right}):
-            inner = f"{path}.{key}" if path else str(key)
-            found = _first_difference(left.get(key), right.get(key), inner)
-            if found:
-                return found
-        return ""
-    return "" if left == right else path
 
 
 def restore_model(root: Path, federation: Federation) -> None:
@@ -230,21 +94,15 @@ def local_parties(federation: Federation) -> Mapping[str, Party]:
 def _fetch_weights(root: Path, federation: Federation, tag: str) -> None:
     state = read_state(root / "label_holder" / f"{tag}.safetensors")
     federation.holder.restore(state["federation"]["holder"])
-    federation.fabric.run(federation.fabric.fetch(tag))
+    federation.ask_all("fetch", tag)
 
 
-def lock_or_refuse(root: Path) -> int:
-    """Hold a run directory for this process; gives the handle to close."""
-    # The system lets go of the lock when the process ends, however it ends.
-    handle = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        raise StorageError(
-            f"{root}: in use by another process; wait for it, or choose another directory"
-        ) from error
-    return handle
+class OneLine(logging.Formatter):
+    """One line per record: a message that quotes another organisation can't forge a second one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record, printable."""
+        return printable(super().format(record))
 
 
 class RunDirectory:
@@ -268,16 +126,34 @@ class RunDirectory:
             raise
         for left_over in root.rglob(f".*{TEMPORARY}"):
             left_over.unlink(missing_ok=True)
+        self.seals = KeptSeals(root / "account_seals.json")
         self._ledgers: list[Ledger] = []
-        self._metrics = (root / "metrics.jsonl").open("ab", buffering=0)
-        self._log_handler = logging.FileHandler(root / "run.log")
-        self._log_handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        # The newest checkpoint and the one before, each with how long the metrics were at it: two
+        # are kept, because a file of the newest may turn out to be bad at somebody.
+        self._kept: list[tuple[str, int]] = []
+        try:
+            self._metrics = (root / "metrics.jsonl").open("ab", buffering=0)
+            self._log_handler = logging.FileHandler(root / "run.log")
+        except OSError as error:
+            os.close(self._lock)
+            raise StorageError(
+                f"{error.filename or root}: can't be written: {error.strerror}; make room, or "
+                "choose another directory"
+            ) from error
+        self._log_handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
         self._logger = logging.getLogger("colonnade.run")
         self._logger.setLevel(logging.INFO)
         self._logger.addHandler(self._log_handler)
 
     def _refuse_wrong_kind(self, resume: bool) -> None:
         exists = (self.root / "config.json").exists()
+        if exists and not resume and self._never_began():
+            # It failed before its first exchange: nothing was learned, nothing left a party.
+            for name in ("label_holder", "parties"):
+                shutil.rmtree(self.root / name, ignore_errors=True)
+            for name in ("config.json", "checkpoint.json", "metrics.jsonl"):
+                (self.root / name).unlink(missing_ok=True)
+            return
         if exists and not resume:
             raise StorageError(
                 f"{self.root}: holds a run already; choose another directory, or go on with it by "
@@ -285,14 +161,31 @@ class RunDirectory:
             )
         if resume and not exists:
             raise StorageError(f"{self.root}: nothing to resume here; leave out --resume")
+        if resume:
+            check_format(self.root, RUN)
+
+    def _never_began(self) -> bool:
+        """Whether a run was here that made no exchange and released nothing."""
+        if (self.root / "summary.json").exists() or (self.root / "left.json").exists():
+            return False
+        named = self.root / "checkpoint.json"
+        if named.exists() and read_json(named).get("tag") != _tag(0):
+            return False
+        metrics = self.root / "metrics.jsonl"
+        if metrics.exists() and metrics.stat().st_size:
+            return False
+        # A ledger's first line only says that it was opened.
+        ledgers = self.root.rglob("ledger.jsonl")
+        return all(len(file.read_bytes().splitlines()) <= 1 for file in ledgers)
 
     def vault(self, party: str) -> DirectoryVault:
         """A party's own place for checkpoints."""
         return DirectoryVault(party_directory(self.root, party))
 
-    def ledger(self, party: str) -> Ledger:
-        """A party's own record of what leaves it."""
-        ledger = Ledger(party_directory(self.root, party), run=self.root.name)
+    def ledger(self, owner: str | None) -> Ledger:
+        """A party's own record of what leaves it, or the label holder's (None)."""
+        place = self.root / "label_holder" if owner is None else party_directory(self.root, owner)
+        ledger = Ledger(place, run=self.root.name)
         self._ledgers.append(ledger)
         return ledger
 
@@ -305,33 +198,89 @@ class RunDirectory:
         content = (json.dumps(finite(line)) + "\n").encode()
         append_wholly(self._metrics.fileno(), content, self.root / "metrics.jsonl")
 
-    def checkpoint(self, federation: Federation, loop: LoopState) -> None:
+    def checkpoint(
+        self, federation: Federation, loop: LoopState, patience: Patience | None = None
+    ) -> None:
+        """Keep everybody's state, and wait until it counts.
+
+        Args:
+            federation: Between two exchanges.
+            loop: How far it is.
+            patience: How long to wait for everybody; the run's own if not given.
+        """
+        patience = patience or federation.patience
+        waits = replace(patience, then="stop")
+        keeping = self.keeping(federation, federation.snapshot(), loop, waits, lambda: True)
+        federation.fabric.run(keeping)
+
+    async def keeping(
+        self,
+        federation: Federation,
+        snapshot: Snapshot,
+        loop: LoopState,
+        patience: Patience,
+        is_newest: Callable[[], bool],
+    ) -> None:
         """Keep everybody's state; it counts from the moment checkpoint.json names it.
 
-        Only then is the one before let go of.
+        Only then are those before let go of, unless a newer one is under way.
         """
-        tag, best = _tag(loop.exchange), _tag(loop.best_exchange)
-        federation.fabric.run(federation.fabric.keep(tag))
+        tag = _tag(loop.exchange)
+        kept_at = time.time() if federation.fabric.has_real_time else None
+        own_loop = asdict(replace(loop, kept_at=kept_at))
+        num_metrics_bytes = os.fstat(self._metrics.fileno()).st_size
+        parties = federation.beside(snapshot.cut.aside, patience)
+        for verb in (("keep", tag), ("seal",)):
+            for name in parties.names:
+                parties.start(name, *verb)
+        sealed = {}
+        for _ in range(2 * len(parties.names)):
+            answer = await parties.arrival()
+            assert answer is not None  # or its patience would have ended in an error
+            if answer.value:
+                sealed[answer.party] = answer.value
         federation.holder.refuse_non_finite()
-        self._holder.keep(tag, {"federation": federation.state(), "loop": asdict(loop)})
+        self._holder.keep(tag, {"federation": snapshot.whole(), "loop": own_loop})
         sync(self._metrics.fileno(), self.root / "metrics.jsonl")
-        size = os.fstat(self._metrics.fileno()).st_size
-        self._name(tag, tag, size, ledger_heads(federation))
-        federation.fabric.run(federation.fabric.retain(tag, best))
-        self._holder.retain((tag, best))
+        self._name(tag, tag, num_metrics_bytes, sealed, federation)
+        if is_newest():
+            best, previous = _tag(loop.best_exchange), self._before(tag) or (tag, 0)
+            await parties.ask("retain", tag, previous[0], best)
+            self._holder.retain((tag, previous[0], best))
 
     @property
     def _holder(self) -> DirectoryVault:
         return DirectoryVault(self.root / "label_holder")
 
-    def _name(self, tag: str, model: str, num_metrics_bytes: int, ledgers: Any) -> None:
+    def _name(
+        self,
+        tag: str,
+        model: str,
+        num_metrics_bytes: int,
+        sealed: Mapping[str, Any],
+        federation: Federation,
+    ) -> None:
+        heads = {name: head_of(sealed[name]) for name in sorted(sealed)}
+        seals = {name: head.pop("account") for name, head in heads.items() if "account" in head}
+        self.seals.keep(seals)
         named = {
             "tag": tag,
             "model": model,
             "metrics_bytes": num_metrics_bytes,
-            "ledgers": ledgers,
+            "ledgers": heads,
+            "own_ledger": own_head(federation),
         }
+        previous = self._before(tag)
+        if previous is not None:
+            named |= {"previous": previous[0], "previous_metrics_bytes": previous[1]}
         write_json(self.root / "checkpoint.json", named)
+        if tag not in dict(self._kept):
+            self._kept = [*self._kept[-1:], (tag, num_metrics_bytes)]
+
+    def _before(self, tag: str) -> tuple[str, int] | None:
+        """The checkpoint before this one, and how long the metrics were at it."""
+        earlier = [item for item in self._kept if item[0] < tag]
+        return earlier[-1] if earlier else None
 
     def resume(self, federation: Federation, *, keeps_best: bool) -> LoopState:
         """Go back to the last whole checkpoint; what was recorded after it is cut off."""
@@ -339,24 +288,68 @@ class RunDirectory:
             os.truncate(self._metrics.fileno(), 0)
             return LoopState()
         named = read_json(self.root / "checkpoint.json")
-        os.truncate(self._metrics.fileno(), named["metrics_bytes"])
-        state = self._holder.fetch(named["tag"])
-        if "loop" not in state:
-            raise StorageError(f"{self.root}: a saved model, not a run; it can't be resumed")
-        federation.restore(state["federation"])
-        federation.fabric.run(federation.fabric.fetch(named["tag"]))
+        self.confirm(federation, named["ledgers"])
+        tag, size = named["tag"], named["metrics_bytes"]
+        try:
+            state = self._restored(federation, tag)
+        except (StorageError, PartyFailed) as error:
+            if "previous" not in named:
+                raise
+            self.log(f"{tag} can't be used: {type(error).__name__}: {error}")
+            tag, size = named["previous"], named["previous_metrics_bytes"]
+            state = self._restored(federation, tag)
+            self.log(f"back to {tag}, the newest checkpoint that is good at everybody")
+            self._kept = []
+            self._name(tag, tag, size, sealed_ledgers(federation), federation)
+        self._kept = [(tag, size)]
+        os.truncate(self._metrics.fileno(), size)
         loop = LoopState(**state["loop"])
+        if loop.kept_at is not None:
+            # Nobody knows how much of it was training that is lost, and how much was silence.
+            gone = max(0.0, time.time() - loop.kept_at)
+            loop.outages, loop.elapsed = loop.outages + gone, loop.elapsed + gone
         if keeps_best and not self._holder.holds(_tag(loop.best_exchange)):
             # It was not asked to keep the best so far: the search for it begins here.
             loop.best_quality, loop.best_exchange, loop.num_without_best = -math.inf, 0, 0
         return loop
+
+    def confirm(self, federation: Federation, heads: Mapping[str, Any]) -> None:
+        """Have every party see that its ledger and its account are no older than they were.
+
+        Args:
+            federation: Before anything leaves.
+            heads: How long each party's ledger was and its last hash, at the checkpoint.
+
+        Raises:
+            Refused: A party has put back an old copy.
+        """
+        seals = self.seals.read()
+        known = [name for name in federation.fabric.names if name in heads or name in seals]
+        if not known:
+            return
+        entries = {name: int(heads.get(name, {}).get("entries", 0)) for name in known}
+        ends = {name: _bytes(bytes.fromhex(heads.get(name, {}).get("head", ""))) for name in known}
+        accounts = {name: _bytes(seals.get(name, b"")) for name in known}
+        asked = (each(entries), each(ends), each(accounts))
+        federation.fabric.run(federation.aside(needs_all=True).ask("confirm", *asked, among=known))
+
+    def _restored(self, federation: Federation, tag: str) -> dict[str, Any]:
+        """Have everybody go back to a checkpoint; gives the label holder's state."""
+        state = self._holder.fetch(tag)
+        if "loop" not in state:
+            raise StorageError(f"{self.root}: a saved model, not a run; it can't be resumed")
+        federation.restore(state["federation"])
+        federation.ask_all("fetch", tag)
+        return state
 
     def end_with(self, federation: Federation, exchange: int) -> None:
         """Make an earlier exchange's weights those that the run ends with."""
         tag = _tag(exchange)
         _fetch_weights(self.root, federation, tag)
         named = read_json(self.root / "checkpoint.json")
-        self._name(named["tag"], tag, named["metrics_bytes"], ledger_heads(federation))
+        self._name(
+            named["tag"], tag, named["metrics_bytes"], sealed_ledgers(federation), federation
+        )
 
     def go_back(self, federation: Federation) -> int | None:
         """Go back to the last checkpoint's weights."""
@@ -367,7 +360,12 @@ class RunDirectory:
     def seal(self, federation: Federation) -> None:
         """Note how long every party's ledger is, now that nothing more will leave."""
         named = read_json(self.root / "checkpoint.json")
-        write_json(self.root / "checkpoint.json", {**named, "ledgers": ledger_heads(federation)})
+        tag, model, size = (named[key] for key in ("tag", "model", "metrics_bytes"))
+        self._name(tag, model, size, sealed_ledgers(federation), federation)
+
+    def recorded(self) -> list[dict[str, Any]]:
+        """The measurements so far."""
+        return recorded_lines(self.root)
 
     def summarize(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json."""
@@ -383,14 +381,8 @@ class RunDirectory:
         os.close(self._lock)
 
 
-def ledger_heads(federation: Federation) -> dict[str, Any]:
-    """How many entries each party's ledger has, and the last one's hash; sealed at the party."""
-    sealed = federation.fabric.run(federation.aside().ask("seal"))
-    return {
-        name: {"entries": int(item["entries"]), "head": bytes(item["head"].numpy()).hex()}
-        for name, item in sealed.items()
-        if item
-    }
+def _bytes(content: bytes) -> Tensor:
+    return torch.tensor(list(content), dtype=torch.uint8)
 
 
 def _tag(exchange: int) -> str:

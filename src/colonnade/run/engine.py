@@ -4,33 +4,56 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
-from colonnade.core.errors import ColonnadeError, Diverged, Refused, StorageError
+from colonnade.core.errors import (
+    BadReply,
+    ColonnadeError,
+    Diverged,
+    MissingBlock,
+    Refused,
+    StorageError,
+)
 from colonnade.core.federation import Event, Federation, LoopState
-from colonnade.run.arrangement import arrange, without
-from colonnade.run.assembly import Blueprint, TrainingData, fit_blueprint
-from colonnade.run.directory import (
-    RunDirectory,
+from colonnade.core.loop import Timekeeper
+from colonnade.fabrics.in_process import LocalFabric
+from colonnade.quality.evaluation import evaluate
+from colonnade.run.assembly import Blueprint, TrainingData
+from colonnade.run.attending import Attending
+from colonnade.run.blueprint_files import (
     read_blueprint,
     refuse_other_run,
     write_blueprint,
     write_calibration,
 )
-from colonnade.run.joining import Joining, freeze, joining_of
-from colonnade.run.missing import Findings, look_at_missing, warnings_of
-from colonnade.run.records import MemoryRecords, Records
+from colonnade.run.check import look_at_data
+from colonnade.run.comparing import card_maker
+from colonnade.run.directory import RunDirectory, local_parties
+from colonnade.run.fitting import fit_blueprint
+from colonnade.run.keeping import Keeping
+from colonnade.run.lineage import lineage_of
+from colonnade.run.missing_blocks import Findings, look_at_missing, warnings_of
+from colonnade.run.records import MemoryRecords, Records, settle_in
 from colonnade.run.result import Result, open_result
+from colonnade.run.samples import arrange, without
 from colonnade.run.sources import Sources, load_sources
 from colonnade.run.spec import RunSpec
-from colonnade.run.summary import aligned_line, evaluation_line, progress_line, summarize
+from colonnade.run.summary import (
+    Accounts,
+    aligned_line,
+    evaluation_line,
+    progress_line,
+    skipped_line,
+    summarize,
+)
+from colonnade.run.warm_start import Joining, freeze, joining_of
 
-__all__ = ["Watcher", "reopen", "train", "train_federation"]
+__all__ = ["Watcher", "reopen", "reopen_with_data", "train", "train_federation"]
 
 
 class Watcher(Protocol):
@@ -53,10 +76,12 @@ def train(
     directory: Path | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Result:
     """Train as the settings say, in memory or in a run directory.
 
-    Data and settings are checked to the end before the directory is touched.
+    Data and settings are checked to the end before the directory is touched. With ``tell``, data
+    are looked at for what may mislead, and every doubt is told before training begins.
     """
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
@@ -66,21 +91,25 @@ def train(
     joining = joining_of(spec, blueprint, arrangement)
     blueprint = joining.inherit(blueprint) if joining else blueprint
     data = blueprint.training_data(arrangement)
+    if tell is not None:
+        data = replace(data, doubts=look_at_data(spec, sources, arrangement))
+        for doubt in data.doubts:
+            tell(doubt)
+    # Before there is a directory: whatever is wrong with networks or protections is found here.
+    federation = blueprint.build(data)
+    freeze(federation, spec)
     if directory is None:
         records = MemoryRecords()
-        federation = blueprint.build(data, make_vault=records.vault)
-        freeze(federation, spec)
-        before = joining.begin(federation, data, spec) if joining else {}
+        settle_in(federation, records, local_parties(federation))
+        before = joining.begin(federation, blueprint, data, spec) if joining else {}
         return train_federation(
             blueprint, data, federation, LoopState(), records, watcher, joining, before
         )
-    blueprint.build(data)  # finds what is wrong with networks before there is a directory
     run = RunDirectory(directory, resume=resume)
     try:
         if resume:
             refuse_other_run(directory, blueprint)
-        federation = blueprint.build(data, make_vault=run.vault, make_ledger=run.ledger)
-        freeze(federation, spec)
+        settle_in(federation, run, local_parties(federation))
         loop = LoopState()
         if resume:
             loop = run.resume(federation, keeps_best=spec.stop.patience is not None)
@@ -90,7 +119,7 @@ def train(
         if joining and loop.exchange > 0:
             before = joining.recall(directory)
         elif joining:
-            before = joining.begin(federation, data, spec, directory)
+            before = joining.begin(federation, blueprint, data, spec, directory)
         if loop.exchange == 0:
             run.checkpoint(federation, loop)  # whatever happens, there is one to go back to
         result = train_federation(blueprint, data, federation, loop, run, watcher, joining, before)
@@ -105,6 +134,17 @@ def train(
 
 def reopen(directory: Path) -> Result:
     """A run with its weights and its data again, to evaluate it on its own held-out parts."""
+    blueprint, data = _with_data(directory)
+    return open_result(directory, blueprint, data)
+
+
+def reopen_with_data(directory: Path) -> tuple[Blueprint, TrainingData, Federation]:
+    """The same, taken apart: to predict its samples from some blocks only."""
+    blueprint, data = _with_data(directory)
+    return blueprint, data, open_result(directory, blueprint, data)._federation
+
+
+def _with_data(directory: Path) -> tuple[Blueprint, TrainingData]:
     blueprint = read_blueprint(directory)
     spec = blueprint.spec
     if spec.data.dataset is None and not any(item.file for item in spec.party.values()):
@@ -115,8 +155,7 @@ def reopen(directory: Path) -> Result:
     arrangement = arrange(spec, load_sources(spec))
     if blueprint.left:
         arrangement = without(arrangement, blueprint.left)
-    data = blueprint.training_data(arrangement)
-    return open_result(directory, blueprint, data)
+    return blueprint, blueprint.training_data(arrangement)
 
 
 def train_federation(
@@ -132,6 +171,7 @@ def train_federation(
     """Train from where the loop is to the end, with records and checkpoints on the way."""
     began = time.monotonic()
     spec = blueprint.spec
+    timekeeper = Timekeeper(federation.fabric, loop)
     keeps_best = spec.stop.patience is not None
     # A party may refuse at any time: then there must be weights to go back to.
     keeps_regularly = records.is_lasting or any(item.policy for item in spec.party.values())
@@ -140,52 +180,89 @@ def train_federation(
         loop.stopped_by = ""  # the settings may now ask for more
     records.log(f"{spec.method.info.name} with {', '.join(blueprint.participants)}")
     records.log(aligned_line(blueprint))
-    for warning in warnings_of(data.associations):
+    for warning in (*data.doubts, *warnings_of(data.associations)):
         records.log(f"warning: {warning}")
+    keeping = Keeping(
+        federation,
+        loop,
+        records,
+        every=checkpoint_every if keeps_regularly else None,
+        keeps_best=keeps_best,
+    )
+    attending = Attending(federation)
+    accounts = Accounts(federation)
     if watcher is not None:
         watcher.began(federation, loop.exchange, federation.num_exchanges(spec.stop))
     try:
-        for event in federation.train(spec.stop, loop):
+        for event in federation.train(spec.stop, loop, evaluate, timekeeper):
             if event.metrics is not None or event.exchange % spec.record.log_every == 0:
-                records.record(progress_line(federation, event, loop))
+                records.record(progress_line(federation, event, loop, accounts.look()))
             if event.metrics is not None:
                 records.record(evaluation_line(event, loop))
-            if (event.is_best and keeps_best) or (
-                keeps_regularly and event.exchange % checkpoint_every == 0
-            ):
-                records.checkpoint(federation, loop)
+            if event.skipped is not None:
+                records.record(skipped_line(event))
+            with timekeeper.on("keeping"):
+                if (line := keeping.after(event)) is not None:
+                    records.record(line)
+            for news in attending.news():
+                records.log(news)
             if watcher is not None:
                 watcher.exchanged(event)
                 if watcher.wants_to_stop():
                     loop.stopped_by = loop.stopped_by or "interrupted"
         if records.is_lasting:
-            records.checkpoint(federation, loop)
+            with timekeeper.on("keeping"):
+                keeping.last()
     except Refused as refusal:
         return _end_refused(blueprint, data, federation, loop, records, refusal, began)
-    except Diverged:
-        loop.stopped_by = "diverged"
-        records.summarize(summarize(blueprint, federation, loop, {}, time.monotonic() - began))
+    except (Diverged, BadReply) as error:
+        loop.stopped_by = "diverged" if isinstance(error, Diverged) else "fault"
+        # Whoever sent one bad answer may send another when asked for its count of steps.
+        with contextlib.suppress(BadReply):
+            seconds = time.monotonic() - began
+            records.summarize(summarize(blueprint, federation, loop, {}, seconds, fault=error))
         raise
     ended = loop.stopped_by != "interrupted"
     if keeps_best and ended and loop.best_exchange not in (0, loop.exchange):
         records.end_with(federation, loop.best_exchange)
     held_out = [part for part in ("validation", "test") if part in data.labels]
     try:
-        quality = {part: federation.evaluate(part) for part in held_out}
+        with timekeeper.on("evaluating"):
+            quality = _final_quality(federation, held_out, records)
     except Refused as refusal:
         return _end_refused(blueprint, data, federation, loop, records, refusal, began)
     findings, start = _further(blueprint, data, federation, records, joining, before or {})
+    timekeeper.look()
     seconds = time.monotonic() - began
-    summary = summarize(blueprint, federation, loop, quality, seconds, findings, start)
+    lineage = lineage_of(blueprint, data)
+    summary = summarize(
+        blueprint, federation, loop, quality, seconds, findings, start, lineage=lineage
+    )
     records.summarize(summary)
     records.seal(federation)
     records.log(f"stopped by {loop.stopped_by} after exchange {loop.exchange}")
+    is_here = isinstance(federation.fabric, LocalFabric)
     return Result(
         blueprint=blueprint,
         federation=federation,
         summary=summary,
         calibration=findings.calibration,
+        card=card_maker(blueprint, data, federation, quality) if is_here else None,
+        lines=records.recorded(),
     )
+
+
+def _final_quality(
+    federation: Federation, held_out: list[str], records: Records
+) -> dict[str, Mapping[str, float]]:
+    """Metrics by part; none if somebody is away whom the run has gone on without."""
+    try:
+        return {part: evaluate(federation, part) for part in held_out}
+    except MissingBlock as error:
+        if not federation.waits_for_nobody:
+            raise
+        records.log(f"warning: no quality at the end: {error}")
+        return {}
 
 
 def _further(
@@ -204,14 +281,15 @@ def _further(
     try:
         findings = look_at_missing(federation, data)
         if joining is not None:
-            after = joining.quality(federation, data, blueprint.spec)
+            after = joining.quality(federation, blueprint, data)
             start = joining.summary(blueprint.spec, before, after)
-    except Refused as refusal:
-        records.log(f"not measured by observed set: {refusal}")
+    except (Refused, MissingBlock) as error:
+        records.log(f"not measured by observed set: {error}")
     late = joining.warnings(start or {}) if joining else ()
     for warning in late:
         records.log(f"warning: {warning}")
-    return replace(findings, warnings=(*findings.warnings, *late)), start
+    warnings = (*findings.warnings, *late)
+    return replace(findings, warnings=warnings, doubts=data.doubts), start
 
 
 def _end_refused(
@@ -232,9 +310,12 @@ def _end_refused(
         if part in data.labels:
             # Samples that were released less often may still be measured.
             with contextlib.suppress(Refused):
-                quality[part] = federation.evaluate(part)
+                quality[part] = evaluate(federation, part)
     seconds = time.monotonic() - began
-    summary = summarize(blueprint, federation, loop, quality, seconds, refusal=refusal)
+    lineage = lineage_of(blueprint, data)
+    summary = summarize(
+        blueprint, federation, loop, quality, seconds, lineage=lineage, refusal=refusal
+    )
     records.summarize(summary)
     records.seal(federation)
     records.log(f"stopped by a refusal; the weights are those of exchange {loop.exchange}")

@@ -1,19 +1,20 @@
-"""The short way in: blocks and labels from memory, a trained federation out."""
+"""``fit``: train a federation on tables in memory, all parties in this process.
+
+Runs from a file are in ``engine``; the trained federation is a ``Result``.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-import numpy as np
-import pandas as pd
+from typing import Any, Literal
 
 from colonnade.core.config import parse
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.method import Method
-from colonnade.data.blocks import Block, Labels, as_ids, make_block
+from colonnade.data.given_tables import BlockLike, LabelsLike, give
 from colonnade.run.engine import Watcher, train
 from colonnade.run.result import Result
 from colonnade.run.sources import Sources, only_columns
@@ -21,10 +22,8 @@ from colonnade.run.spec import CHOICES, PartySpec, RunSpec, parse_spec
 
 __all__ = ["fit"]
 
-if TYPE_CHECKING:
-    # pandas' classes take type parameters in its stubs only.
-    BlockLike: TypeAlias = Block | pd.DataFrame | np.ndarray[Any, Any]
-    LabelsLike: TypeAlias = Labels | pd.Series[Any] | np.ndarray[Any, Any]
+# Doubts about data are told here: seen on standard error unless a program says otherwise.
+_LOGGER = logging.getLogger("colonnade.check")
 
 
 def fit(
@@ -33,7 +32,7 @@ def fit(
     *,
     method: str | Mapping[str, Any] | Method = "splitnn",
     label_holder: str = "label_holder",
-    id_column: str | None = None,
+    id_column: str | Mapping[str, str] | None = None,
     ids: Any = None,
     task: Literal["binary", "multiclass", "regression"] | None = None,
     epochs: int | None = None,
@@ -45,35 +44,60 @@ def fit(
 ) -> Result:
     """Train one model over columns from several owners.
 
-    ``blocks`` maps each party to its table; rows are matched by ``id_column``, or by the table's
-    index, or by ``ids`` (one per row, for arrays whose rows are all in the same order). ``labels``
-    are a series with ids as index, or an array beside ``ids``. ``label_holder`` names who has the
-    labels; if it is one of the parties, its block is at its side. ``settings`` takes everything
-    that a run's TOML file takes, e.g. ``{"stop": {"patience": 5}}``. With ``out`` the run is kept
-    in that directory.
+    Args:
+        blocks: Each party's columns, by the party's name: a pandas, polars or Arrow table, an
+            array, or the path of a CSV or Parquet file. Rows are matched by id: ``id_column``, or
+            the table's index, or ``ids``. An index that only counts rows is no id, unless all
+            tables are columns of one.
+        labels: A series with ids as index, an array beside ``ids``, or the name of a column of the
+            label holder's table.
+        method: The method's name, a table of its settings with ``name``, or the method itself.
+        label_holder: Who has the labels: one of the parties, or somebody without a block.
+        id_column: The column that holds the ids: of every table, or by party.
+        ids: One id per row, for arrays whose rows are all in the same order; or "row order", which
+            says that all rows are in the same order and have no ids.
+        task: The kind of the label; by default chosen from the labels.
+        epochs: Passes over the training part.
+        batch_size: Samples per exchange.
+        seed: The seed of splits, batches, first weights and noise.
+        settings: Any further settings of a run's TOML file, e.g. ``{"stop": {"patience": 5}}``.
+        out: A directory to keep the run in; by default nothing is written.
+        watcher: A function that gets every event of the training.
+
+    Returns:
+        The trained federation; it predicts, evaluates and saves itself.
+
+    Raises:
+        ConfigError: A setting is wrong or given twice; the message has its path.
+        DataError: Blocks or labels can't be used, or no sample is left to train on.
+        StorageError: ``out`` holds a run already, or can't be written.
 
     >>> result = fit({"bank": bank, "telco": telco}, defaulted, label_holder="bank", epochs=30)
     >>> result.predict({"bank": new_bank, "telco": new_telco})
     """
-    spec = _spec(method, task, epochs, batch_size, seed, id_column, list(blocks), settings)
-    made = {name: _block(name, item, ids, id_column) for name, item in blocks.items()}
+    id_columns = _id_columns(id_column, ids, blocks)
+    spec = _spec(method, task, epochs, batch_size, seed, id_columns, settings)
+    given = give(blocks, labels, label_holder=label_holder, ids=ids, id_columns=id_columns)
+    made = dict(given.blocks)
     for name, party in spec.party.items():
         if party.columns is not None and name in made:
             made[name] = only_columns(made[name], party.columns)
-    sources = Sources(
-        blocks=made, labels=_labels(labels, ids), label_holder=label_holder, kind=task
-    )
-    return train(
-        spec, sources=sources, directory=None if out is None else Path(out), watcher=watcher
-    )
+    if given.labels is None:
+        raise DataError("labels: missing; give a series, an array or a column's name")
+    sources = Sources(blocks=made, labels=given.labels, label_holder=label_holder, kind=task)
+    directory = None if out is None else Path(out).expanduser()
+    return train(spec, sources=sources, directory=directory, watcher=watcher, tell=_LOGGER.warning)
 
 
-def _block(name: str, item: BlockLike, ids: Any, id_column: str | None) -> Block:
-    if isinstance(item, Block):
-        return item
-    if isinstance(item, pd.DataFrame):
-        return make_block(name, item, ids=ids, id_column=id_column)
-    return make_block(name, item, ids=ids)
+def _id_columns(
+    id_column: str | Mapping[str, str] | None, ids: Any, blocks: Mapping[str, BlockLike]
+) -> dict[str, str]:
+    """The id column of every party that has one."""
+    if id_column is None:
+        return {}
+    if ids is not None:
+        raise ConfigError("id_column: ids= gives the ids already; leave one of the two out")
+    return dict(id_column) if isinstance(id_column, Mapping) else dict.fromkeys(blocks, id_column)
 
 
 def _spec(
@@ -82,8 +106,7 @@ def _spec(
     epochs: int | None,
     batch_size: int | None,
     seed: int,
-    id_column: str | None,
-    names: list[str],
+    id_columns: Mapping[str, str],
     settings: Mapping[str, Any] | None,
 ) -> RunSpec:
     values: dict[str, Any] = dict(settings or {})
@@ -101,18 +124,16 @@ def _spec(
             values[section] = {**values.get(section, {}), key: value}
     spec = parse_spec(values)
     _refuse_sources(spec)
-    if id_column is None:
-        return spec
-    # Predictions find the ids where training found them.
-    party = {
-        name: replace(spec.party.get(name, PartySpec()), id=id_column)
-        for name in {*names, *spec.party}
+    # Kept in the settings, so that predictions read the ids from the same column.
+    own = {
+        name: replace(spec.party.get(name, PartySpec()), id=column)
+        for name, column in id_columns.items()
     }
-    return replace(spec, party=party)
+    return replace(spec, party={**spec.party, **own})
 
 
 def _refuse_sources(spec: RunSpec) -> None:
-    """Blocks and labels are given as arguments: settings that name others would be ignored."""
+    """Refuse settings that name data, because blocks and labels are arguments."""
     named = {
         "data.dataset": spec.data.dataset,
         **{
@@ -131,15 +152,3 @@ def _refuse_sources(spec: RunSpec) -> None:
                 f"settings.{path}: fit takes blocks, labels, label_holder and id_column as "
                 "arguments; leave it out"
             )
-
-
-def _labels(labels: LabelsLike, ids: Any) -> Labels:
-    if isinstance(labels, Labels):
-        return labels
-    if isinstance(labels, pd.Series):
-        name = "label" if labels.name is None else str(labels.name)
-        keys = labels.index if ids is None else ids
-        return Labels(ids=as_ids(keys, "labels"), values=labels.to_numpy(), name=name)
-    if ids is None:
-        raise DataError("labels: an array has no ids; pass ids=, or a series with ids as index")
-    return Labels(ids=as_ids(ids, "labels"), values=np.asarray(labels))

@@ -9,8 +9,8 @@ from pathlib import Path
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, MissingBlock
 from colonnade.methods import METHODS
-from colonnade.run.directory import LEFT, lock_or_refuse, read_blueprint
-from colonnade.run.storage import party_directory, write_json
+from colonnade.run.blueprint_files import LEFT, read_blueprint
+from colonnade.run.storage import lock_or_refuse, party_directory, write_json
 
 __all__ = ["remove_party"]
 

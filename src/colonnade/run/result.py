@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import html
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from colonnade.core.batches import BatchPlan
-from colonnade.core.by_set import set_sizes
-from colonnade.core.calibration import Calibration
-from colonnade.core.errors import ConfigError, DataError, MissingBlock, StorageError
+from colonnade.align.plain import rows_of_ids
+from colonnade.core.errors import ConfigError, DataError, StorageError
+from colonnade.core.fabric import Fabric
 from colonnade.core.federation import Federation
-from colonnade.data.blocks import Block, Labels, as_ids, make_block
-from colonnade.run.arrangement import Rows
+from colonnade.core.task import TaskKind
+from colonnade.data.blocks import Block, as_ids
+from colonnade.data.given_tables import BlockLike, LabelsLike
+from colonnade.fabrics.in_process import LocalFabric
+from colonnade.quality.calibration import Calibration
+from colonnade.quality.evaluation import evaluate
+from colonnade.quality.result_card import ResultCard
+from colonnade.run.answered import Answered, outputs_of
+from colonnade.run.asked_samples import aligned, given_samples, ids_as_given
 from colonnade.run.assembly import NEW, NO_DATA, Blueprint, TrainingData
-from colonnade.run.directory import (
-    local_parties,
+from colonnade.run.blueprint_files import (
     read_blueprint,
     read_calibration,
-    restore_model,
+    read_card,
     write_blueprint,
     write_calibration,
-    write_model,
+    write_card,
 )
-from colonnade.run.further_parts import lent
+from colonnade.run.directory import local_parties, restore_model, write_model
+from colonnade.run.history import history_of, recorded_lines
+from colonnade.run.samples import Rows
 from colonnade.run.storage import (
     DirectoryVault,
     finite,
@@ -40,11 +47,17 @@ from colonnade.run.storage import (
 
 __all__ = ["Result", "open_result"]
 
+CardMaker: TypeAlias = Callable[[bool], ResultCard | None]
+# Seconds of training after which a notebook does not train the label holder alone by itself.
+_QUICK = 60.0
+
 
 class Result:
     """What training gave: predictions for new samples, quality on held-out ones.
 
-    Blocks are given by party, as Blocks or as tables with sample ids as index.
+    Blocks are given by party, in every form that ``fit`` takes. ``ids`` gives one id per row, for
+    arrays; ``"row order"`` says that all rows are in the same order. What is told of samples comes
+    under the ids of the first block, of the type that they have there.
     """
 
     def __init__(
@@ -54,19 +67,56 @@ class Result:
         federation: Federation,
         summary: Mapping[str, Any],
         calibration: Calibration | None = None,
+        card: CardMaker | ResultCard | None = None,
+        lines: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.summary = dict(summary)
         self.calibration = calibration
+        self._card = card
+        self._lines = lines
         self._blueprint = blueprint
-        self._federation = federation
+        self._federation = _only_predicting(federation)
 
     def __repr__(self) -> str:
         quality = self.summary.get("quality", {})
-        name = self._blueprint.task.quality_name
+        name = self.summary.get("headline") or self._blueprint.task.quality_name
         part = "test" if "test" in quality else "validation"
         value = quality.get(part, {}).get(name)
         reached = "" if value is None else f", {part} {name} {value:.3f}"
         return f"Result({self._blueprint.spec.method.info.name}{reached})"
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """What was measured while training: one row per evaluation, by exchange."""
+        return history_of(self._lines)
+
+    @property
+    def modules(self) -> dict[str, nn.Module]:
+        """Everybody's network: ``fusion``, and each party's by its name; only of one process."""
+        own = {name: party.model for name, party in local_parties(self._federation).items()}
+        return {"fusion": self._federation.holder.fusion, **own}
+
+    def card(self, *, alone: bool = True) -> ResultCard | None:
+        """The headline beside a guess and the label holder alone, with intervals.
+
+        Args:
+            alone: Whether to train the label holder by itself for it, on its own columns.
+
+        Returns:
+            The card; none of a result that was loaded without one, or has no held-out samples.
+        """
+        if callable(self._card):
+            made = self._card(alone)
+            if alone or made is None:
+                self._card = made
+            return made
+        return self._card
+
+    def _repr_html_(self) -> str:
+        """For notebooks. A long training is not followed by another one just to show this."""
+        card = self.card(alone=self.summary.get("seconds", 0.0) < _QUICK)
+        title = html.escape(repr(self))
+        return f"<p>{title}</p>" + ("" if card is None else card.html())
 
     def __getstate__(self) -> dict[str, Any]:
         """For a copy, or a pickle of one's own: settings and weights, without the data."""
@@ -75,6 +125,8 @@ class Result:
             "blueprint": self._blueprint,
             "summary": self.summary,
             "calibration": self.calibration,
+            "card": None if callable(self._card) else self._card,
+            "lines": list(self._lines),
             "holder": self._federation.holder.state(),
             "parties": {name: {**item.state(), "pending": None} for name, item in parties.items()},
         }
@@ -86,8 +138,9 @@ class Result:
             party.restore(state["parties"][name])
         self.summary = state["summary"]
         self.calibration = state["calibration"]
+        self._card, self._lines = state["card"], state["lines"]
         self._blueprint = state["blueprint"]
-        self._federation = federation
+        self._federation = _only_predicting(federation)
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -100,37 +153,60 @@ class Result:
         return self._blueprint.left
 
     @property
+    def is_pooled(self) -> bool:
+        """Whether all columns came to one place, as only a baseline's do."""
+        return self._blueprint.pooled is not None
+
+    @property
+    def is_blinded(self) -> bool:
+        """Whether embeddings are only known as a sum over parties."""
+        return self._federation.sums is not None
+
+    @property
+    def kind(self) -> TaskKind:
+        """What is predicted: one of two classes, one of several, or a number."""
+        return self._blueprint.task.kind
+
+    @property
+    def tolerates_missing(self) -> bool:
+        """Whether a prediction may do without some blocks."""
+        return self._blueprint.spec.method.info.tolerates_missing
+
+    @property
+    def label_name(self) -> str:
+        """The name of what is predicted."""
+        return self._blueprint.label_name
+
+    @property
     def classes(self) -> tuple[Any, ...]:
         """The classes, in the order of ``predict_proba``'s columns; empty for regression."""
         return self._blueprint.task.classes
 
     def predict(
-        self, blocks: Mapping[str, Block | pd.DataFrame], *, model: str | None = None
+        self, blocks: Mapping[str, BlockLike], *, model: str | None = None, ids: Any = None
     ) -> pd.Series[Any]:
         """The predicted label of every sample, by sample id.
 
         Where parties have models of their own, ``model`` names the party whose model answers.
         """
-        found = self._outputs(blocks, model)
-        name = self._blueprint.label_name
-        return pd.Series(self._blueprint.task.decide(found.outputs), index=found.ids, name=name)
+        index, _, found = self._outputs(blocks, model, ids=ids)
+        return pd.Series(found.values(), index=index, name=self.label_name)
 
     def predict_proba(
-        self, blocks: Mapping[str, Block | pd.DataFrame], *, model: str | None = None
+        self, blocks: Mapping[str, BlockLike], *, model: str | None = None, ids: Any = None
     ) -> pd.DataFrame:
         """The probability of each class for every sample, by sample id.
 
         Of a method that can do without blocks they are calibrated by the number of blocks that
         each sample has.
         """
-        found = self._outputs(blocks, model)
-        if model is not None:
-            scores = self._blueprint.task.probabilities(found.outputs)
-            return pd.DataFrame(scores, index=found.ids, columns=list(self.classes))
-        return pd.DataFrame(self._scores(found), index=found.ids, columns=list(self.classes))
+        index, _, found = self._outputs(blocks, model, ids=ids)
+        task = self._blueprint.task
+        scores = found.probabilities() if model is None else task.probabilities(found.outputs)
+        return pd.DataFrame(scores, index=index, columns=list(self.classes))
 
     def answer(
-        self, blocks: Mapping[str, Block | pd.DataFrame], *, ids: Iterable[Any] | None = None
+        self, blocks: Mapping[str, BlockLike], *, ids: Iterable[Any] | None = None
     ) -> pd.DataFrame:
         """The label of every sample, how sure it is, and from which blocks it was predicted.
 
@@ -140,59 +216,66 @@ class Result:
         names the parties whose blocks were used; none for a guess. ``ids`` says which samples to
         answer for, and in which order.
         """
-        task = self._blueprint.task
-        found = self._outputs(blocks, wanted=None if ids is None else as_ids(list(ids), "ids"))
-        table = pd.DataFrame({self._blueprint.label_name: task.decide(found.outputs)}, found.ids)
-        if task.kind != "regression":
-            scores = self._scores(found)
-            decided = {item: place for place, item in enumerate(self.classes)}
-            places = [decided[item] for item in table.iloc[:, 0].tolist()]
-            table["confidence"] = scores[np.arange(len(scores)), places]
-        elif self.calibration is not None:
-            table["spread"] = self.calibration.spread(found.sizes)
+        wanted = None if ids is None else as_ids(list(ids), "ids")
+        index, _, found = self._outputs(blocks, wanted=wanted)
+        table = pd.DataFrame({self.label_name: found.values()}, index)
+        if self._blueprint.task.kind != "regression":
+            table["confidence"] = found.confidence(found.probabilities())
         else:
-            table["spread"] = np.nan
-        table["blocks"] = self._used(found)
+            table["spread"] = found.spread()
+        # Where columns are pooled one party has all of them; the blocks are still their owners'.
+        table["blocks"] = [self.parties if self.is_pooled else used for used in found.used]
         return table
 
-    def _used(self, found: _Found) -> list[tuple[str, ...]]:
-        method, holder = self._blueprint.spec.method, self._federation.holder
-        participants = self._blueprint.participants
-        if method.pools_blocks:
-            return [self.parties] * len(found.ids)
-        by_row = {
-            row: method.used(
-                tuple(name for name, here in zip(found.names, row, strict=True) if here),
-                participants,
-                holder,
-            )
-            for row in set(map(tuple, found.presence.tolist()))
-        }
-        return [by_row[tuple(row)] for row in found.presence.tolist()]
+    def features(self, block: Block) -> Tensor:
+        """A block's rows as its party's encoder takes them, for samples that are asked for often.
 
-    def _scores(self, found: _Found) -> np.ndarray[Any, Any]:
-        outputs = found.outputs
-        if self.calibration is not None and self._blueprint.task.kind != "regression":
-            outputs = self.calibration.sharpened(outputs, found.sizes)
-        return self._blueprint.task.probabilities(outputs)
+        Args:
+            block: Some of a party's columns by sample id.
+
+        Returns:
+            A row per row of the block.
+        """
+        return self._blueprint.features({block.owner: block})[block.owner]
+
+    def answer_rows(
+        self,
+        features: Mapping[str, Tensor],
+        rows: Mapping[str, Rows],
+        *,
+        through: Callable[[Fabric], Fabric] = lambda fabric: fabric,
+    ) -> Answered:
+        """Answer for samples whose features are prepared: without a table on the way.
+
+        Args:
+            features: What ``features`` gave, by party.
+            rows: By party, each sample's row of these; -1 where the party does not have it.
+            through: Puts something around the fabric that carries the questions.
+
+        Returns:
+            Outputs in the samples' order.
+        """
+        data = self._blueprint.prepared_data(features, rows)
+        return self._answered(data, rows, None, through)
 
     def outputs(
-        self, blocks: Mapping[str, Block | pd.DataFrame], *, model: str | None = None
+        self, blocks: Mapping[str, BlockLike], *, model: str | None = None, ids: Any = None
     ) -> pd.DataFrame:
         """The network's raw outputs for every sample, by sample id.
 
         Logits of every class, or of two classes the second one's only; for regression the number
         in units of the training labels' spread.
         """
-        found = self._outputs(blocks, model)
-        return pd.DataFrame(found.outputs.double().numpy(), index=found.ids)
+        index, _, found = self._outputs(blocks, model, ids=ids)
+        return pd.DataFrame(found.outputs.double().numpy(), index=index)
 
     def evaluate(
         self,
-        blocks: Mapping[str, Block | pd.DataFrame] | None = None,
-        labels: pd.Series[Any] | Labels | None = None,
+        blocks: Mapping[str, BlockLike] | None = None,
+        labels: LabelsLike = None,
         *,
         part: str = "test",
+        ids: Any = None,
     ) -> dict[str, float]:
         """Loss and metrics on new labelled samples, or on a held-out part of the training data."""
         if blocks is None:
@@ -203,151 +286,94 @@ class Result:
                     + (f"there are {parts}" if parts else "a loaded result has no data")
                     + "; pass blocks and labels to evaluate on other samples"
                 )
-            return self._federation.evaluate(part)
+            return evaluate(self._federation, part)
         if labels is None:
             raise ConfigError("labels: missing; evaluation needs the true labels of the blocks")
-        found = self._outputs(blocks)
-        ids, outputs = found.ids, found.outputs
-        known = _by_id(labels)
-        absent = int((~ids.isin(known.index)).sum())
+        given = given_samples(self._blueprint, blocks, labels, ids)
+        assert given.labels is not None
+        _, texts, found = self._outputs(given.blocks)
+        outputs = found.outputs
+        rows = rows_of_ids(given.labels.ids, texts)
+        absent = int((rows < 0).sum())
         if absent:
-            raise DataError(f"labels: missing for {absent} of {len(ids)} samples")
-        values = known.loc[ids].to_numpy()
+            raise DataError(f"labels: missing for {absent} of {len(rows)} samples")
+        values = given.labels.values[rows]
         task = self._blueprint.task
         loss = task.loss(outputs, task.encode(values, outputs.dtype)).item()
         return {"loss": loss, **task.measure(outputs, values)}
 
     def save(self, directory: str | Path) -> Path:
         """Write the model to a new directory: each party's weights in its own files."""
-        root = Path(directory)
+        root = Path(directory).expanduser()
         if (root / "config.json").exists():
             raise StorageError(f"{root}: holds a run or a model already; choose another directory")
         write_blueprint(root, self._blueprint)
         write_model(root, self._federation)
         write_calibration(root, self.calibration)
         write_json(root / "summary.json", finite(self.summary))
+        if self._card is not None and not callable(self._card):
+            write_card(root, self._card)
         return root
 
     @classmethod
     def load(cls, directory: str | Path) -> Result:
         """Read a model that was saved, or that a run directory holds."""
-        root = Path(directory)
+        root = Path(directory).expanduser()
         return open_result(root, read_blueprint(root), NO_DATA)
 
     def _outputs(
         self,
-        blocks: Mapping[str, Block | pd.DataFrame],
+        blocks: Mapping[str, BlockLike],
         model: str | None = None,
         wanted: np.ndarray[Any, Any] | None = None,
-    ) -> _Found:
-        """The network's outputs for samples in the first block's order, or for those wanted."""
-        own, rows, ids = self._aligned(blocks, wanted)
-        data = self._blueprint.new_data(own, rows)
-        presence = np.stack([rows[name] >= 0 for name in sorted(rows)], axis=1)
-        with lent(self._federation, self._blueprint.spec, data) as plans:
-            outputs = (
-                self._federation.outputs(NEW, plans[NEW])
-                if model is None
-                else self._outputs_of(model, plans[NEW])
-            )
-        return _Found(ids=ids, outputs=outputs, names=tuple(sorted(rows)), presence=presence)
+        ids: Any = None,
+    ) -> tuple[pd.Index[Any], np.ndarray[Any, Any], Answered]:
+        """The network's outputs for samples in the first block's order, or for those wanted.
 
-    def _outputs_of(self, model: str, plan: BatchPlan) -> Tensor:
-        """One party's own model's outputs."""
-        found = self._federation.outputs_each(NEW, plan)
-        if model not in found:
-            named = self._blueprint.spec.method.info.name
-            raise ConfigError(
-                f"model: '{model}' has none of its own; "
-                + (f"there are those of {list(found)}" if found else f"'{named}' gives one for all")
-            )
-        positions, outputs = found[model]
-        if len(positions) < plan.num_samples:
-            raise MissingBlock(
-                f"party '{model}' has {len(positions)} of {plan.num_samples} samples, and its "
-                "model answers for no others: leave those out"
-            )
-        return outputs[positions.argsort()]
-
-    def _block(self, name: str, table: pd.DataFrame) -> Block:
-        """A table under the ids that training used: a column of that name, or the index."""
-        known = self._blueprint.spec.party.get(name)
-        id_column = known.id if known else None
-        if id_column is None or table.index.name == id_column:
-            return make_block(name, table)
-        return make_block(name, table, id_column=id_column)
-
-    def _aligned(
-        self,
-        blocks: Mapping[str, Block | pd.DataFrame],
-        wanted: np.ndarray[Any, Any] | None,
-    ) -> tuple[dict[str, Block], dict[str, Rows], pd.Index[Any]]:
-        """The blocks, the row of every sample in each (-1: not there), and the sample ids.
-
-        Every sample must be in every block, or in one if the method can do without some.
+        Ids come first as the caller writes them, then as they are compared.
         """
-        gone = sorted(set(blocks) & set(self.left))
-        if gone:
-            raise MissingBlock(f"{', '.join(gone)} left this federation; leave its block out")
-        tolerant = self._blueprint.spec.method.info.tolerates_missing
-        absent = [name for name in self.parties if name not in blocks]
-        if absent and (not tolerant or len(absent) == len(self.parties)):
-            raise MissingBlock(
-                f"no block of {absent}; method '{self._blueprint.spec.method.info.name}' needs "
-                f"those of {list(self.parties)}"
-            )
-        own = {
-            name: item if isinstance(item, Block) else self._block(name, item)
-            for name, item in blocks.items()
-            if name in self.parties
-        }
-        ids = pd.Index(next(iter(own.values())).ids)
-        for block in own.values():
-            ids = ids.union(pd.Index(block.ids), sort=False)
-        if wanted is not None:
-            num_without = int((~pd.Index(wanted).isin(ids)).sum())
-            if num_without:
-                raise MissingBlock(
-                    f"{num_without} of {len(wanted)} samples have no block at any of "
-                    f"{sorted(own)}; a prediction needs one at least"
-                )
-            ids = pd.Index(wanted)
-        rows = {name: pd.Index(block.ids).get_indexer(ids) for name, block in own.items()}
-        lacking = {name: int((item < 0).sum()) for name, item in rows.items()}
-        if any(lacking.values()) and not tolerant:
-            counts = ", ".join(
-                f"'{name}' lacks {count}" for name, count in lacking.items() if count
-            )
-            raise MissingBlock(
-                f"of {len(ids)} samples, party {counts}; method "
-                f"'{self._blueprint.spec.method.info.name}' needs every block of a sample: leave "
-                "those samples out"
-            )
-        return own, rows, ids
+        own, rows, texts = aligned(
+            self._blueprint, given_samples(self._blueprint, blocks, None, ids).blocks, wanted
+        )
+        found = self._answered(self._blueprint.new_data(own, rows), rows, model)
+        return ids_as_given(own, rows, texts), texts, found
+
+    def _answered(
+        self,
+        data: TrainingData,
+        rows: Mapping[str, Rows],
+        model: str | None = None,
+        through: Callable[[Fabric], Fabric] = lambda fabric: fabric,
+    ) -> Answered:
+        parts, plans = self._blueprint.other_parts(data)
+        view = self._federation.over(parts)
+        view = replace(view, fabric=through(view.fabric))
+        predicted = view.predictions(NEW, plans[NEW], each=model is not None)
+        return Answered(
+            outputs=outputs_of(model, predicted, self._blueprint.spec.method.info.name),
+            used=predicted.used,
+            presence=np.stack([rows[name] >= 0 for name in sorted(rows)], axis=1),
+            task=self._blueprint.task,
+            calibration=self.calibration,
+        )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Found:
-    """Outputs of samples, and who had which."""
-
-    ids: pd.Index[Any]
-    outputs: Tensor
-    names: tuple[str, ...]
-    presence: np.ndarray[Any, np.dtype[np.bool_]]
-
-    @property
-    def sizes(self) -> Tensor:
-        """How many blocks each sample has."""
-        return set_sizes(torch.from_numpy(self.presence))
+def _only_predicting(federation: Federation) -> Federation:
+    """The same federation with its networks in evaluation mode for good, those that are here."""
+    federation.holder.fusion.eval()
+    if isinstance(federation.fabric, LocalFabric):
+        for party in local_parties(federation).values():
+            party.model.eval()
+    return federation
 
 
 def open_result(root: Path, blueprint: Blueprint, data: TrainingData) -> Result:
     """A federation with the weights that a run directory holds, over this data."""
     if not (root / "checkpoint.json").exists():
         raise StorageError(f"{root}: holds no checkpoint yet; let the run go on first")
-    federation = blueprint.build(
-        data, make_vault=lambda name: DirectoryVault(party_directory(root, name))
-    )
+    federation = blueprint.build(data)
+    for name, party in local_parties(federation).items():
+        party.settle_in(DirectoryVault(party_directory(root, name)))
     restore_model(root, federation)
     summary = root / "summary.json"
     return Result(
@@ -355,11 +381,6 @@ def open_result(root: Path, blueprint: Blueprint, data: TrainingData) -> Result:
         federation=federation,
         summary=read_json(summary) if summary.exists() else {},
         calibration=read_calibration(root),
+        card=read_card(root),
+        lines=recorded_lines(root),
     )
-
-
-def _by_id(labels: pd.Series[Any] | Labels) -> pd.Series[Any]:
-    if isinstance(labels, Labels):
-        return pd.Series(labels.values, index=pd.Index(labels.ids))
-    ids = as_ids(labels.index, "labels")
-    return _by_id(Labels(ids=ids, values=labels.to_numpy()))

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from colonnade.align.ids import PreparedIds
-from colonnade.align.plain import Alignment
+from colonnade.align.plain import Alignment, rows_of_ids
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.task import TaskKind
@@ -19,13 +19,15 @@ from colonnade.data.blocks import (
     Block,
     Labels,
     as_ids,
+    label_values,
     make_block,
     read_block,
     read_labels,
     require_columns,
 )
 from colonnade.data.datasets import load_dataset
-from colonnade.run.aligned import (
+from colonnade.data.leaks import is_recoded, says_the_same
+from colonnade.run.alignment_files import (
     key_columns,
     number_samples,
     prepare_column,
@@ -51,38 +53,33 @@ class Sources:
     def __post_init__(self) -> None:
         if not self.blocks:
             raise ConfigError("party: no party has a block; give at least one")
-        own = self.blocks.get(self.label_holder)
         for name, block in self.blocks.items():
             if self.labels.name in block.columns:
                 raise DataError(
                     f"party '{name}': column '{self.labels.name}' is the label; leave it out of "
                     f"party.{name}.columns, or, if it only has the same name, rename one of them"
                 )
-        if own is not None and own.values.ndim == 2:
-            self._refuse_copies(own)
+        if self.alignment is None:
+            for block in self.blocks.values():
+                self._refuse_copies(block)
 
-    def _refuse_copies(self, own: Block) -> None:
-        """A column equal to the label under another name gives the answer away."""
-        rows = pd.Index(own.ids).get_indexer(pd.Index(self.labels.ids))
+    def _refuse_copies(self, block: Block) -> None:
+        """A column that is the label under another name, in any coding, gives the answer away."""
+        if block.values.ndim != 2:
+            return
+        rows = rows_of_ids(block.ids, self.labels.ids)
         known = rows >= 0
         truth = self.labels.values[known]
-        if not known.any() or len(pd.unique(truth)) < 2:
-            return
-        table = pd.DataFrame(own.values)
+        table = pd.DataFrame(block.values)
         for name in table.columns:
-            if _says_the_same(table[name].to_numpy()[rows[known]], truth):
+            column = table[name].iloc[rows[known]]
+            if is_recoded(column, truth):
+                same = says_the_same(column, truth)
+                how = "equals the label" if same else "is, in another coding, the label"
                 raise DataError(
-                    f"party '{own.owner}': column '{name}' equals the label '{self.labels.name}' "
-                    "on every sample; leave it out"
+                    f"party '{block.owner}': column '{name}' {how} '{self.labels.name}' on every "
+                    "sample; leave it out"
                 )
-
-
-def _says_the_same(column: np.ndarray[Any, Any], truth: np.ndarray[Any, Any]) -> bool:
-    """Whether two columns agree, as numbers (1.0 is 1) or as texts."""
-    try:
-        return bool(np.array_equal(column.astype(np.float64), truth.astype(np.float64)))
-    except (TypeError, ValueError):
-        return bool(np.array_equal(column.astype(str), truth.astype(str)))
 
 
 def load_sources(spec: RunSpec) -> Sources:
@@ -137,7 +134,7 @@ def only_columns(block: Block, columns: tuple[str, ...]) -> Block:
             f"party.{block.owner}.columns: no column {absent or list(columns)}; "
             f"it has {list(block.columns)}"
         )
-    return Block(owner=block.owner, ids=block.ids, values=block.values[list(columns)])
+    return replace(block, values=block.values[list(columns)])
 
 
 def _from_files(spec: RunSpec) -> Sources:
@@ -165,7 +162,9 @@ def _from_files(spec: RunSpec) -> Sources:
             block = replace(block, values=values)
         blocks[name] = block
     if spec.data.alignment is None:
-        labels, alignment = read_labels(file, id_column=id_column, column=holder.label), None
+        csv = holder.csv or spec.csv_of(holder.name)
+        labels = read_labels(file, id_column=id_column, column=holder.label, csv=csv)
+        alignment = None
     else:
         labels, ids = _read_keyed_labels(spec, file, id_column)
         known = {name: item for name, item in tables.items() if item is not None}
@@ -185,10 +184,12 @@ def _read_block(
     """A party's block: under its id column, or under the key by which it was aligned."""
     columns = spec.party[name].columns
     if spec.data.alignment is None:
-        return read_block(name, file, id_column=id_column, columns=columns), None
+        csv = spec.csv_of(name)
+        return read_block(name, file, id_column=id_column, columns=columns, csv=csv), None
     assert spec.align is not None
     where = f"ids of '{name}'"
-    ids, table = read_keyed_table(file, key_columns(spec.align, name, id_column), spec.align, where)
+    keys = key_columns(spec.align, name, id_column)
+    ids, table = read_keyed_table(file, keys, spec.align, where, spec.csv_of(name))
     block = make_block(name, table, ids=ids.ids[:], columns=columns)
     return replace(block, origin=ids.rows), ids
 
@@ -199,7 +200,8 @@ def _read_keyed_labels(spec: RunSpec, file: Path, id_column: str) -> tuple[Label
     assert holder.name is not None
     assert holder.label is not None
     columns = key_columns(spec.align, holder.name, id_column)
-    ids, table = read_keyed_table(file, columns, spec.align, "ids of the labels")
+    csv = holder.csv or spec.csv_of(holder.name)
+    ids, table = read_keyed_table(file, columns, spec.align, "ids of the labels", csv)
     require_columns(table, [holder.label], f"labels '{holder.label}' in {file.name}")
-    values = table[holder.label].to_numpy()
+    values = label_values(table[holder.label])
     return Labels(ids=as_ids(ids.ids[:], "labels"), values=values, name=holder.label), ids

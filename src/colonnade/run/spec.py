@@ -17,10 +17,11 @@ from colonnade.core.method import Method
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.parties import Patience
 from colonnade.core.task import TaskKind
-from colonnade.data.dependent import DRAWINGS
+from colonnade.data.dependent_presence import DRAWINGS
+from colonnade.data.drawn_presence import Drawing, PresenceSpec
 from colonnade.data.prepare import PrepareSpec
-from colonnade.data.presence import Drawing, PresenceSpec
 from colonnade.data.splits import SplitSpec
+from colonnade.data.table_files import CsvSpec
 from colonnade.fabrics import FABRICS, FabricSpec, InProcessSpec
 from colonnade.fabrics.durations import DURATIONS, Duration
 from colonnade.fabrics.sleeps import SLEEPS, Sleep
@@ -91,6 +92,7 @@ class LabelHolderSpec:
     name: str | None = None
     file: Path | None = None
     id: str | None = None
+    csv: CsvSpec | None = None
     label: str | None = None
     task: TaskKind | None = None
     loss: str | None = None
@@ -98,6 +100,8 @@ class LabelHolderSpec:
     class_weights: Literal["none", "balanced"] = "none"
     fusion: FusionSpec = field(default_factory=MLPFusionSpec)
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+    # What stands at the label holder's own door: gradients, averages and the like pass it.
+    protect: tuple[ProtectionSpec, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +110,7 @@ class PartySpec:
 
     file: Path | None = None
     id: str | None = None
+    csv: CsvSpec | None = None
     columns: tuple[str, ...] | None = None
     prepare: PrepareSpec | None = None
     encoder: EncoderSpec | None = None
@@ -119,6 +124,7 @@ class PartySpec:
 class DefaultsSpec:
     """What a party has that does not say otherwise."""
 
+    csv: CsvSpec = field(default_factory=CsvSpec)
     prepare: PrepareSpec = field(default_factory=PrepareSpec)
     encoder: EncoderSpec = field(default_factory=MLPSpec)
     head: HeadSpec = field(default_factory=HeadSpec)
@@ -190,6 +196,11 @@ class RunSpec:
                 "the ids are still the same"
             )
 
+    def csv_of(self, party: str) -> CsvSpec:
+        """How a party's CSV file is written."""
+        own = self.party.get(party, _NOTHING_OWN).csv
+        return self.defaults.csv if own is None else own
+
     def prepare_of(self, party: str) -> PrepareSpec:
         """How a party prepares its columns."""
         own = self.party.get(party, _NOTHING_OWN).prepare
@@ -260,7 +271,7 @@ def read_spec(path: Path) -> RunSpec:
 
 def _with_absolute_files(spec: RunSpec, base: Path) -> RunSpec:
     def absolute(file: Path | None) -> Path | None:
-        return None if file is None else (base / file).resolve()
+        return None if file is None else (base / file.expanduser()).resolve()
 
     holder = replace(spec.label_holder, file=absolute(spec.label_holder.file))
     party = {

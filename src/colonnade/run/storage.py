@@ -1,14 +1,18 @@
-"""States of participants, and JSON, in files."""
+"""States of participants, and JSON, in files; the lock of a directory."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import math
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -20,9 +24,11 @@ __all__ = [
     "DirectoryVault",
     "MemoryVault",
     "finite",
+    "lock_or_refuse",
     "party_directory",
     "read_json",
     "read_state",
+    "state_bytes",
     "write_json",
     "write_state",
 ]
@@ -68,23 +74,43 @@ def read_json(path: Path) -> Any:
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
     """Write a nested state: tensors as safetensors, the rest as JSON in its header."""
+    write_atomically(path, state_bytes(state))
+
+
+def state_bytes(state: Mapping[str, Any]) -> bytes:
+    """The content of a state's file."""
     tensors: dict[str, Tensor] = {}
-    plain = _separate(state, "", tensors)
-    write_atomically(path, save(tensors, metadata={"state": json.dumps(plain)}))
+    plain = json.dumps(_separate(state, "", tensors))
+    return save(tensors, metadata={"state": plain, "digest": _digest(plain, tensors)})
 
 
-def read_state(path: Path) -> dict[str, Any]:
-    """Read what ``write_state`` wrote."""
+def read_state(path: Path, *, has_digest: bool = True) -> dict[str, Any]:
+    """Read what ``write_state`` wrote, and check that no bit of it has changed.
+
+    Files of format 1 have no digest.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            plain = json.loads((file.metadata() or {})["state"])
+            said = file.metadata() or {}
+        plain = said["state"]
+        if has_digest and said["digest"] != _digest(plain, tensors):
+            raise StorageError(f"{path}: damaged checkpoint: its content has changed")
+        state: dict[str, Any] = _join(json.loads(plain), tensors)
     except FileNotFoundError as error:
         raise StorageError(f"{path}: no such checkpoint file") from error
-    except (SafetensorError, KeyError, OSError, json.JSONDecodeError) as error:
+    except (SafetensorError, KeyError, OSError, ValueError, UnicodeDecodeError) as error:
         raise StorageError(f"{path}: damaged checkpoint: {error}") from error
-    state: dict[str, Any] = _join(plain, tensors)
     return state
+
+
+def _digest(plain: str, tensors: Mapping[str, Tensor]) -> str:
+    """A hash over everything that a state's file holds."""
+    found = hashlib.sha256(plain.encode())
+    for name, item in sorted(tensors.items()):
+        found.update(f"\n{name} {item.dtype} {tuple(item.shape)}\n".encode())
+        found.update(item.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def _separate(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
@@ -167,3 +193,17 @@ class MemoryVault:
         copies = {name: item.clone() for name, item in tensors.items()}
         state: dict[str, Any] = _join(plain, copies)
         return state
+
+
+def lock_or_refuse(root: Path) -> int:
+    """Hold a run directory for this process; gives the handle to close."""
+    # The system lets go of the lock when the process ends, however it ends.
+    handle = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise StorageError(
+            f"{root}: in use by another process; wait for it, or choose another directory"
+        ) from error
+    return handle

@@ -9,15 +9,27 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from colonnade.core.beside import Beside
 from colonnade.core.config import dump
-from colonnade.core.errors import Refused
+from colonnade.core.errors import BadReply, Diverged, Refused
 from colonnade.core.federation import Event, Federation, LoopState
-from colonnade.core.parties import Parties
+from colonnade.core.numerics import NUMERICS
+from colonnade.core.patience import Patience
+from colonnade.quality.headline import headline_of
 from colonnade.run.assembly import Blueprint
-from colonnade.run.missing import Findings
+from colonnade.run.attending import attendance_of
+from colonnade.run.missing_blocks import Findings
 from colonnade.run.spec import CHOICES
 
-__all__ = ["aligned_line", "evaluation_line", "progress_line", "revision", "summarize"]
+__all__ = [
+    "Accounts",
+    "aligned_line",
+    "evaluation_line",
+    "progress_line",
+    "revision",
+    "skipped_line",
+    "summarize",
+]
 
 
 @cache
@@ -54,10 +66,14 @@ def aligned_line(blueprint: Blueprint) -> str:
     return f"{known} (of {rows})"
 
 
-def progress_line(federation: Federation, event: Event, loop: LoopState) -> dict[str, Any]:
+def progress_line(
+    federation: Federation,
+    event: Event,
+    loop: LoopState,
+    spent: Mapping[str, Mapping[str, float]],
+) -> dict[str, Any]:
     """One line for metrics.jsonl: how far, how good, what it cost so far."""
     traffic = federation.fabric.meter.parties
-    spent = privacy_spent(federation)
     return {
         "kind": "exchange",
         "exchange": event.exchange,
@@ -70,9 +86,43 @@ def progress_line(federation: Federation, event: Event, loop: LoopState) -> dict
     }
 
 
+class Accounts:
+    """What the releases so far amount to, by party, as each one accounts for itself.
+
+    Only parties that keep an account are asked. Where nobody waits for anybody, the question
+    travels with the next call, and a line has what was last heard.
+    """
+
+    def __init__(self, federation: Federation) -> None:
+        self._federation = federation
+        self._known: dict[str, dict[str, float]] = {}
+        self._under_way: dict[str, Beside[dict[str, Any]]] = {}
+
+    def look(self) -> dict[str, dict[str, float]]:
+        """The accounts as they are known now."""
+        if not self._federation.waits_for_nobody:
+            return privacy_spent(self._federation)
+        federation = self._federation
+        for name in federation.accounting:
+            question = self._under_way.get(name)
+            if question is not None and not question.advance():
+                continue
+            if question is not None:
+                self._note(question.result)
+            parties = federation.beside(federation.fabric.aside(), Patience())
+            self._under_way[name] = Beside(parties.ask("privacy_spent", among=[name]))
+        return {name: self._known[name] for name in sorted(self._known)}
+
+    def _note(self, told: Mapping[str, Any]) -> None:
+        self._known |= {name: dict(item) for name, item in told.items() if item}
+
+
 def privacy_spent(federation: Federation) -> dict[str, dict[str, float]]:
-    """What the releases so far amount to, by party, as each one accounts for itself."""
-    told = federation.fabric.run(federation.aside().ask("privacy_spent"))
+    """What every account says now; waits for the slowest."""
+    if not federation.accounting:
+        return {}
+    parties = federation.aside()
+    told = federation.fabric.run(parties.ask("privacy_spent", among=federation.accounting))
     return {name: dict(item) for name, item in told.items() if item}
 
 
@@ -80,11 +130,30 @@ def evaluation_line(event: Event, loop: LoopState) -> dict[str, Any]:
     """One line for metrics.jsonl: quality on the validation part."""
     return {
         "kind": "evaluation",
-        "exchange": event.exchange,
+        "exchange": event.measured,
         "part": "validation",
         "elapsed": loop.elapsed,
         "metrics": dict(event.metrics or {}),
     }
+
+
+def skipped_line(event: Event) -> dict[str, Any]:
+    """One line for metrics.jsonl: an evaluation was due while another was under way."""
+    return {
+        "kind": "skipped",
+        "what": "evaluation",
+        "exchange": event.exchange,
+        "waits_for": list(event.skipped or ()),
+    }
+
+
+def _headline(blueprint: Blueprint, federation: Federation) -> str:
+    """The metric to look at first, by how the held-out labels are spread."""
+    parts = federation.holder.parts
+    held_out = parts.get("test") or parts.get("validation")
+    if held_out is None:
+        return blueprint.task.quality_name
+    return headline_of(blueprint.task, held_out.values)
 
 
 def summarize(
@@ -96,19 +165,21 @@ def summarize(
     findings: Findings | None = None,
     start: Mapping[str, Any] | None = None,
     *,
+    lineage: Mapping[str, Any] | None = None,
     refusal: Refused | None = None,
+    fault: Diverged | BadReply | None = None,
 ) -> dict[str, Any]:
     """How a run ended: what it reached and what that cost."""
     spec = blueprint.spec
     traffic = federation.fabric.meter.parties
-    aside = Parties(federation.fabric.aside(), federation.patience)
-    local_steps: dict[str, int] = federation.fabric.run(aside.ask("local_steps"))
+    local_steps: dict[str, int] = federation.fabric.run(federation.aside().ask("local_steps"))
     computing = {name: item.seconds_computing for name, item in traffic.items()}
     spent = privacy_spent(federation)
     return {
         "method": spec.method.info.name,
         "task": blueprint.task.kind,
         "quality_name": blueprint.task.quality_name,
+        "headline": _headline(blueprint, federation),
         "quality": {part: dict(metrics) for part, metrics in quality.items()},
         "stopped_by": loop.stopped_by,
         "exchanges": loop.exchange,
@@ -125,8 +196,14 @@ def summarize(
         "bytes_up": {name: item.bytes_up for name, item in traffic.items()},
         "bytes_down": {name: item.bytes_down for name, item in traffic.items()},
         "fabric": dump(spec.fabric, choices=CHOICES)["name"],
-        "seconds": seconds,
+        "seconds": loop.elapsed if federation.fabric.has_real_time else seconds,
         "elapsed_seconds": loop.elapsed,
+        "times": times_of(loop),
+        "attendance": attendance_of(federation),
+        "skipped": {
+            "evaluations": loop.skipped_evaluations,
+            "checkpoints": loop.skipped_checkpoints,
+        },
         "seconds_computing": computing,
         "seconds_waiting": {
             name: max(0.0, loop.elapsed - item) for name, item in computing.items()
@@ -134,11 +211,24 @@ def summarize(
         # Of every party, what its own account says; none where nothing bounds it.
         "privacy": {name: spent.get(name) for name in blueprint.participants},
         "protections": {
-            name: [item.kind for item in chain] for name, chain in blueprint.protections.items()
+            name: [item.kind for item in chain] for name, chain in blueprint.doors().chains.items()
         },
         "refusal": None if refusal is None else {"party": refusal.party, "reason": str(refusal)},
+        "fault": None if fault is None else {"party": fault.party, "reason": str(fault)},
         "findings": dict(spec.method.findings(federation.holder)),
+        "lineage": lineage,
         "seed": spec.seed,
         "revision": revision(),
+        "numerics": NUMERICS,
         "version": version("colonnade"),
     }
+
+
+def times_of(loop: LoopState) -> dict[str, float]:
+    """Where the elapsed seconds went."""
+    apart = {
+        "evaluation": loop.evaluating,
+        "checkpoints": loop.keeping,
+        "outages": loop.outages,
+    }
+    return {"training": max(0.0, loop.elapsed - sum(apart.values())), **apart}

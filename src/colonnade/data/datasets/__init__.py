@@ -1,8 +1,9 @@
-"""Named data sets: each comes split by columns between parties, as it might be in life.
+"""Named data sets, each split by columns between parties, and traces of CPU use.
 
-``load_dataset("breast_cancer")`` works everywhere; ``DATASETS`` lists what there is and what has
-to be fetched first. Values are as the provider gives them (numbers, and text for categories), with
-no cell empty and no constant column; every loader's docstring says what was filled in and how.
+``load_dataset("breast_cancer")`` needs no files; ``DATASETS`` lists every data set and the files
+that it needs. Values are the provider's: numbers, and text for categories. No cell is empty and no
+column is constant; the loader's docstring says what it filled in. Nothing is downloaded here, and
+tables of one's own are read by ``colonnade.data.blocks``.
 """
 
 from __future__ import annotations
@@ -11,11 +12,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from colonnade.core.config import nearest
 from colonnade.core.errors import DataError
-from colonnade.data.datasets import activity, bundled, hospital, houses, images, qoe, tabular, voice
+from colonnade.data.datasets import (
+    activity,
+    bundled,
+    hospital,
+    houses,
+    image_sets,
+    qoe,
+    tabular,
+    voice,
+)
 from colonnade.data.datasets.description import Dataset, DatasetEntry
 from colonnade.data.datasets.location import cache_directory, find_data, has_data
-from colonnade.data.datasets.naming import unknown_name
 from colonnade.data.datasets.partition import repartition
 from colonnade.data.datasets.traces import (
     TRACES,
@@ -38,40 +48,62 @@ __all__ = [
     "repartition",
 ]
 
-ROWS = (
-    *bundled.ENTRIES,
-    *tabular.ENTRIES,
-    *images.ENTRIES,
-    *activity.ENTRIES,
-    *voice.ENTRIES,
-    *houses.ENTRIES,
-    *qoe.ENTRIES,
-    *hospital.ENTRIES,
+DATASETS: Mapping[str, DatasetEntry] = MappingProxyType(
+    {
+        entry.name: entry
+        for entry in (
+            *bundled.ENTRIES,
+            *tabular.ENTRIES,
+            *image_sets.ENTRIES,
+            *activity.ENTRIES,
+            *voice.ENTRIES,
+            *houses.ENTRIES,
+            *qoe.ENTRIES,
+            *hospital.ENTRIES,
+        )
+    }
 )
-
-DATASETS: Mapping[str, DatasetEntry] = MappingProxyType({entry.name: entry for entry, _ in ROWS})
-
-LOADERS = {entry.name: loader for entry, loader in ROWS}
 
 
 def load_dataset(name: str, *, num_parties: int | None = None, root: Path | None = None) -> Dataset:
-    """Load a data set in its natural split, or dealt out evenly to ``num_parties`` parties.
+    """Load a named data set.
 
-    Files are looked for under ``root``, then ``COLONNADE_DATA``, then the cache directory.
+    Args:
+        name: One of the names in ``DATASETS``.
+        num_parties: Deal the columns out evenly to so many parties; None keeps the natural split.
+        root: Where to look for files first, before ``COLONNADE_DATA`` and the cache directory.
+
+    Returns:
+        The blocks by party, the labels, and who holds them.
+
+    Raises:
+        DataError: The name is unknown, or there are fewer columns than parties.
+        DatasetNotFound: Some files are missing; the message says which and where to get them.
     """
     entry = named_entry(name)
     directory = find_data(name, entry.paths, entry.source, root) if entry.needs_files else Path()
-    dataset = LOADERS[name](entry, directory)
+    dataset = entry.load(entry, directory)
     return dataset if num_parties is None else repartition(dataset, num_parties)
 
 
 def is_available(name: str, root: Path | None = None) -> bool:
-    """Whether a data set can be loaded on this machine as it is."""
+    """Say whether the files of a data set are on this machine.
+
+    Args:
+        name: One of the names in ``DATASETS``.
+        root: Where to look first.
+
+    Returns:
+        True if ``load_dataset`` would find every file, or needs none.
+
+    Raises:
+        DataError: The name is unknown.
+    """
     entry = named_entry(name)
     return not entry.needs_files or has_data(entry.paths, root)
 
 
 def named_entry(name: str) -> DatasetEntry:
     if name not in DATASETS:
-        raise DataError(unknown_name("data set", name, DATASETS))
+        raise DataError(f"data set '{name}' is not known{nearest(name, list(DATASETS))}")
     return DATASETS[name]

@@ -1,18 +1,15 @@
-"""HAPT: what a person with a phone at the waist is doing, from accelerometer and gyroscope.
+"""HAPT: activities of people with a phone at the waist, from accelerometer and gyroscope.
 
-The published 561-column matrices are not read: features after the same description are computed
-from the raw signals (see ``activity_features``) on exactly the official windows, and kept in the
-cache directory. Like the published ones they are scaled to -1 ... 1, here by the smallest and
-largest value of the training part, so that nothing of the test part is used; test values beyond
-these are clipped.
+The loader reads the raw signals, cuts the official windows and computes 561 features of each
+(``activity_features``). It keeps them in the cache directory. The published matrices are not read.
+Features are scaled to -1 ... 1 by the smallest and largest value of the training part; values of
+the test part beyond these are clipped.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import tarfile
-import tempfile
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,11 +18,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from colonnade.core.errors import DataError
+from colonnade.core.errors import DataError, StorageError
 from colonnade.data.blocks import Labels
 from colonnade.data.datasets.activity_features import FEATURE_NAMES, WINDOW, recording_features
-from colonnade.data.datasets.description import Dataset, DatasetEntry, Loader, assemble, cut_table
+from colonnade.data.datasets.description import Dataset, DatasetEntry, assemble, cut_table, words
 from colonnade.data.datasets.location import cache_directory
+from colonnade.files import writing_atomically
 
 __all__ = ["ENTRIES", "compute_features", "official_windows", "read_labelled_segments"]
 
@@ -35,36 +33,22 @@ HOP = 64
 FEATURES_VERSION = 1
 """Part of the cached file's name: raise it when any feature is computed differently."""
 
-CLASSES = (
-    "walking",
-    "walking upstairs",
-    "walking downstairs",
-    "sitting",
-    "standing",
-    "lying",
-    "stand to sit",
-    "sit to stand",
-    "sit to lie",
-    "lie to sit",
-    "stand to lie",
-    "lie to stand",
+CLASSES = words(
+    "walking,walking upstairs,walking downstairs,sitting,standing,lying,stand to sit,sit to stand,"
+    "sit to lie,lie to sit,stand to lie,lie to stand",
+    ",",
 )
-PATHS = (
-    "hapt/RawData_acc.tar.xz",
-    "hapt/RawData_gyro.tar.xz",
-    "hapt/labels.txt",
-    "hapt/y_train.txt",
-    "hapt/y_test.txt",
-    "hapt/subject_id_train.txt",
-    "hapt/subject_id_test.txt",
-)
+PATHS = words("""
+    hapt/RawData_acc.tar.xz hapt/RawData_gyro.tar.xz hapt/labels.txt hapt/y_train.txt
+    hapt/y_test.txt hapt/subject_id_train.txt hapt/subject_id_test.txt
+""")
 
 
 def party_of(feature: str) -> str:
-    """Who holds a feature: each sensor has a party for time and one for frequency.
+    """The party that holds a feature: each sensor has a party for time and one for frequency.
 
-    Angles to gravity go with the signal that they are of, though gravity itself comes from the
-    accelerometer: two columns of the gyroscope need both sensors.
+    An angle between a signal and gravity belongs to the signal's sensor. Gravity itself comes from
+    the accelerometer, so two columns of the gyroscope need both sensors.
     """
     sensor = "gyro" if "Gyro" in feature else "acc"
     return f"{sensor}_{'frequency' if feature.startswith('f') else 'time'}"
@@ -96,7 +80,7 @@ def load_hapt(entry: DatasetEntry, directory: Path) -> Dataset:
 
 
 def read_labelled_segments(directory: Path) -> pd.DataFrame:
-    """Stretches of recordings in which one activity goes on, as the provider labelled them."""
+    """Segments of recordings with one activity, as the provider labelled them."""
     names = ["experiment", "subject", "activity", "start", "end"]
     return pd.read_csv(directory / "hapt/labels.txt", sep=" ", names=names)
 
@@ -104,8 +88,8 @@ def read_labelled_segments(directory: Path) -> pd.DataFrame:
 def official_windows(directory: Path) -> pd.DataFrame:
     """The official windows in the official order: training rows first, then test rows.
 
-    A segment gives every window that lies wholly in it, each half a window after the last; the
-    labels and subjects that come out are checked against the provider's own lists.
+    A segment has every window that lies wholly in it, in steps of half a window. Labels and
+    subjects of the windows are checked against the provider's own lists.
     """
     segments = read_labelled_segments(directory)
     rows = [
@@ -139,7 +123,7 @@ def official_windows(directory: Path) -> pd.DataFrame:
 
 
 def cached_features(directory: Path, windows: pd.DataFrame) -> Array:
-    """The features of all windows, from the cache or computed and then kept there."""
+    """The features of all windows, from the cache, or computed and then cached."""
     kept = cache_directory() / "features" / f"hapt-v{FEATURES_VERSION}-{fingerprint(directory)}.npy"
     if kept.is_file():
         features = np.asarray(np.load(kept, allow_pickle=False))
@@ -147,36 +131,23 @@ def cached_features(directory: Path, windows: pd.DataFrame) -> Array:
             return features
     features = compute_features(directory, windows)
     try:
-        write_whole(kept, features)
-    except OSError as error:
+        with writing_atomically(kept) as file:
+            np.save(file, features, allow_pickle=False)
+    except StorageError as error:
         warnings.warn(
-            f"data set 'hapt': computed features can't be kept in {kept.parent} ({error}) and "
-            "will be computed again next time; set COLONNADE_CACHE to a directory for writing",
+            f"data set 'hapt': computed features are not kept and will be computed again next "
+            f"time ({error}); set COLONNADE_CACHE to a directory for writing",
             stacklevel=2,
         )
     return features
 
 
 def fingerprint(directory: Path) -> str:
-    """Changes when the files that features are computed from change."""
+    """A digest that changes with the files that features are computed from."""
     digest = hashlib.sha256((directory / "hapt/labels.txt").read_bytes())
     for path in PATHS[:2]:
         digest.update(str((directory / path).stat().st_size).encode())
     return digest.hexdigest()[:12]
-
-
-def write_whole(path: Path, values: Array) -> None:
-    """Write a file that is either there as a whole or not at all, also if two runs write it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    unfinished = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.save(file, values, allow_pickle=False)
-        unfinished.replace(path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
 
 
 def compute_features(
@@ -213,19 +184,17 @@ def read_recordings(path: Path, wanted: set[int]) -> dict[int, Array]:
     return recordings
 
 
-ENTRIES: tuple[tuple[DatasetEntry, Loader], ...] = (
-    (
-        DatasetEntry(
-            name="hapt",
-            summary="Activities and postural transitions from phone sensors, 561 own features",
-            task="multiclass",
-            parties=("acc_time", "acc_frequency", "gyro_time", "gyro_frequency"),
-            label_holder="acc_time",
-            num_samples=10929,
-            source="Reyes-Ortiz, Oneto, Samà, Parra, Anguita, HAPT v2.1, UCI; "
-            "cite the authors, no commercial use",
-            paths=PATHS,
-        ),
-        load_hapt,
+ENTRIES = (
+    DatasetEntry(
+        name="hapt",
+        summary="Activities and postural transitions from phone sensors, 561 own features",
+        task="multiclass",
+        parties=("acc_time", "acc_frequency", "gyro_time", "gyro_frequency"),
+        label_holder="acc_time",
+        num_samples=10929,
+        source="Reyes-Ortiz, Oneto, Samà, Parra, Anguita, HAPT v2.1, UCI; "
+        "cite the authors, no commercial use",
+        paths=PATHS,
+        load=load_hapt,
     ),
 )

@@ -1,8 +1,8 @@
 """561 features of accelerometer and gyroscope windows, after HAPT's ``features_info.txt``.
 
-They have the published names' meaning, number and order, but are computed here from the raw
-signals: the published matrices differ in details that their description leaves open (how the
-filters treat phase, the exact entropy, the scale of the spectrum).
+Meaning, number and order are those of the published features. They are computed here from the raw
+signals, so values differ in details that the description leaves open: the phase of the filters, the
+exact entropy, the scale of the spectrum.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def per_axis(signal: str, feature: str, values: Array, axes: tuple[str, ...]) ->
 
 
 def described(signal: str, windows: Array, axes: tuple[str, ...]) -> Iterator[Named]:
-    """Where the values lie and how they spread."""
+    """Statistics of location and spread."""
     ordered = np.sort(windows, axis=2)
     size = windows.shape[2]
     median = (ordered[:, :, (size - 1) // 2] + ordered[:, :, size // 2]) / 2
@@ -165,7 +165,7 @@ def burg(windows: Array, order: int) -> Array:
 
 
 def correlations(signal: str, windows: Array) -> Iterator[Named]:
-    """How axes move together; 0 where one does not move at all."""
+    """Correlations between axes; 0 where an axis is constant."""
     centred = windows - windows.mean(axis=2, keepdims=True)
     norms = np.linalg.norm(centred, axis=2)
     for one, other in PAIRS:
@@ -178,7 +178,7 @@ def shape_of_spectrum(signal: str, spectrum: Array, axes: tuple[str, ...]) -> It
     """The strongest and the mean frequency, and the skewness and kurtosis of the magnitudes."""
     frequencies = np.arange(NUM_BINS) * RATE / WINDOW
     mean = (spectrum * frequencies).sum(axis=2) / (spectrum.sum(axis=2) + TINY)
-    # The mean of a magnitude outweighs all else, so the strongest is sought above frequency 0.
+    # The mean of a magnitude dominates its spectrum, so the maximum is taken above frequency 0.
     strongest = spectrum[:, :, 1:].argmax(axis=2) + 1.0
     yield from per_axis(signal, "maxInds", strongest, axes)
     yield from per_axis(signal, "meanFreq", mean, axes)

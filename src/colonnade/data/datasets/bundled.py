@@ -11,7 +11,6 @@ from colonnade.data.blocks import Labels
 from colonnade.data.datasets.description import (
     Dataset,
     DatasetEntry,
-    Loader,
     assemble,
     cut_table,
     numbered_ids,
@@ -98,56 +97,48 @@ def load_diabetes(entry: DatasetEntry, directory: Path) -> Dataset:
     return assemble(entry, cut_table(found.data, ids, columns), labels)
 
 
-ENTRIES: tuple[tuple[DatasetEntry, Loader], ...] = (
-    (
-        DatasetEntry(
-            name="digits",
-            summary="Handwritten digits, 8 x 8, cut into bands of rows",
-            task="multiclass",
-            parties=("top", "middle", "bottom"),
-            label_holder="top",
-            num_samples=1797,
-            source="Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI, "
-            "CC BY 4.0; inside scikit-learn",
-        ),
-        load_digits,
+ENTRIES = (
+    DatasetEntry(
+        name="digits",
+        summary="Handwritten digits, 8 x 8, cut into bands of rows",
+        task="multiclass",
+        parties=("top", "middle", "bottom"),
+        label_holder="top",
+        num_samples=1797,
+        source="Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI, "
+        "CC BY 4.0; inside scikit-learn",
+        load=load_digits,
     ),
-    (
-        DatasetEntry(
-            name="breast_cancer",
-            summary="Wisconsin breast cancer: means, errors and worst values of cell measures",
-            task="binary",
-            parties=("clinic", "laboratory", "pathology"),
-            label_holder="clinic",
-            num_samples=569,
-            source="Wolberg, Mangasarian, Street, Breast Cancer Wisconsin (Diagnostic), UCI, "
-            "CC BY 4.0; inside scikit-learn",
-        ),
-        load_breast_cancer,
+    DatasetEntry(
+        name="breast_cancer",
+        summary="Wisconsin breast cancer: means, errors and worst values of cell measures",
+        task="binary",
+        parties=("clinic", "laboratory", "pathology"),
+        label_holder="clinic",
+        num_samples=569,
+        source="Wolberg, Mangasarian, Street, Breast Cancer Wisconsin (Diagnostic), UCI, "
+        "CC BY 4.0; inside scikit-learn",
+        load=load_breast_cancer,
     ),
-    (
-        DatasetEntry(
-            name="wine",
-            summary="Which of three cultivars a wine is from, by its chemistry",
-            task="multiclass",
-            parties=("winery", "laboratory", "spectrometry"),
-            label_holder="winery",
-            num_samples=178,
-            source="Aeberhard and Forina, Wine, UCI, CC BY 4.0; inside scikit-learn",
-        ),
-        load_wine,
+    DatasetEntry(
+        name="wine",
+        summary="Which of three cultivars a wine is from, by its chemistry",
+        task="multiclass",
+        parties=("winery", "laboratory", "spectrometry"),
+        label_holder="winery",
+        num_samples=178,
+        source="Aeberhard and Forina, Wine, UCI, CC BY 4.0; inside scikit-learn",
+        load=load_wine,
     ),
-    (
-        DatasetEntry(
-            name="diabetes",
-            summary="Progression of diabetes after a year, from clinic and blood values",
-            task="regression",
-            parties=("clinic", "laboratory"),
-            label_holder="clinic",
-            num_samples=442,
-            source="Efron, Hastie, Johnstone, Tibshirani, Least Angle Regression (2004); "
-            "inside scikit-learn",
-        ),
-        load_diabetes,
+    DatasetEntry(
+        name="diabetes",
+        summary="Progression of diabetes after a year, from clinic and blood values",
+        task="regression",
+        parties=("clinic", "laboratory"),
+        label_holder="clinic",
+        num_samples=442,
+        source="Efron, Hastie, Johnstone, Tibshirani, Least Angle Regression (2004); "
+        "inside scikit-learn",
+        load=load_diabetes,
     ),
 )

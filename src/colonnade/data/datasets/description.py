@@ -1,4 +1,8 @@
-"""What a named data set is: its registry row, the loaded thing, and how blocks are cut from it."""
+"""A named data set before and after loading, and the functions that loaders share.
+
+``DatasetEntry`` is a row of the registry, ``Dataset`` the loaded blocks and labels. The loaders
+themselves are in the other modules of this package.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,35 @@ import pandas as pd
 from colonnade.core.errors import DataError
 from colonnade.data.blocks import Block, Labels, make_block
 
-__all__ = ["Dataset", "DatasetEntry", "Loader", "Task", "assemble", "cut_table", "numbered_ids"]
+__all__ = [
+    "Dataset",
+    "DatasetEntry",
+    "Loader",
+    "Task",
+    "assemble",
+    "cut_table",
+    "numbered_ids",
+    "words",
+]
 
 Task = Literal["binary", "multiclass", "regression"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetEntry:
-    """A row of the registry: what is known about a data set before any of it is read."""
+    """A row of the registry: what is known about a data set before any of it is read.
+
+    Args:
+        name: Its name in ``load_dataset``.
+        summary: One line for a list.
+        task: The kind of its label.
+        parties: The parties of its natural split.
+        label_holder: The party that has the labels.
+        num_samples: The number of samples.
+        source: Authors and licence.
+        load: The function that reads it.
+        paths: Its files, relative to a data directory; none for those inside scikit-learn.
+    """
 
     name: str
     summary: str
@@ -29,12 +54,12 @@ class DatasetEntry:
     label_holder: str
     num_samples: int
     source: str
+    load: Loader
     paths: tuple[str, ...] = ()
-    """Files it is read from, relative to a data directory; none for those inside scikit-learn."""
 
     @property
     def needs_files(self) -> bool:
-        """Whether files have to be on this machine before it can be loaded."""
+        """True if the data set is read from files."""
         return bool(self.paths)
 
 
@@ -42,7 +67,23 @@ class DatasetEntry:
 class Dataset:
     """A loaded data set, split by columns between parties.
 
-    Labels of a classification are the numbers 0 to K - 1; ``classes`` names them in that order.
+    Args:
+        name: Its name in the registry.
+        task: The kind of its label.
+        blocks: The block of each party, under the party's name.
+        labels: The labels; those of a classification are the numbers 0 to K - 1.
+        label_holder: The party that has the labels.
+        test_ids: The ids of the test part, where the provider (or, by subject, the loader) sets
+            one aside.
+        source: Authors and licence.
+        classes: The names of the classes 0 to K - 1.
+        column_order: The provider's order of columns, where it differs from that of the blocks
+            one after another.
+        grid: For images: the rows and columns of parts that the blocks make up, row by row.
+
+    Raises:
+        DataError: The label holder has no block, a block is under another name than its owner's,
+            or a test id has no label.
     """
 
     name: str
@@ -51,13 +92,10 @@ class Dataset:
     labels: Labels
     label_holder: str
     test_ids: np.ndarray[Any, Any] | None = None
-    """The test part, where the provider (or, by subject, the loader) sets one aside."""
     source: str
     classes: tuple[str, ...] = ()
     column_order: tuple[str, ...] = ()
-    """The provider's order of columns, where it is not that of the blocks one after another."""
     grid: tuple[int, int] | None = None
-    """For images: the rows and columns of parts that the blocks make up, row by row."""
 
     def __post_init__(self) -> None:
         if self.label_holder not in self.blocks:
@@ -72,7 +110,7 @@ class Dataset:
                     f"'{block.owner}'; use the owner's name as the key"
                 )
         if self.test_ids is not None:
-            unknown = int((~pd.Index(self.test_ids).isin(self.labels.ids)).sum())
+            unknown = int((~pd.Index(self.test_ids, dtype=object).isin(self.labels.ids)).sum())
             if unknown:
                 raise DataError(
                     f"data set '{self.name}': {unknown} of {len(self.test_ids)} test ids have no "
@@ -116,6 +154,11 @@ def cut_table(
     return {
         party: make_block(party, table, ids=ids, columns=names) for party, names in columns.items()
     }
+
+
+def words(text: str, separator: str | None = None) -> tuple[str, ...]:
+    """Names from one text, with spaces and line ends between them, or with a separator."""
+    return tuple(text.split(separator))
 
 
 def numbered_ids(prefix: str, count: int) -> np.ndarray[Any, Any]:

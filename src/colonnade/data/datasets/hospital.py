@@ -13,20 +13,13 @@ import numpy as np
 import pandas as pd
 
 from colonnade.data.blocks import Labels, make_block
-from colonnade.data.datasets.description import Dataset, DatasetEntry, Loader, assemble
+from colonnade.data.datasets.description import Dataset, DatasetEntry, assemble, words
 
 __all__ = ["ENTRIES"]
 
-TABLES = (
-    "ADMISSIONS",
-    "PATIENTS",
-    "SERVICES",
-    "ICUSTAYS",
-    "LABEVENTS_6col",
-    "D_LABITEMS",
-    "PRESCRIPTIONS",
-    "PROCEDURES_ICD",
-)
+TABLES = words("""
+    ADMISSIONS PATIENTS SERVICES ICUSTAYS LABEVENTS_6col D_LABITEMS PRESCRIPTIONS PROCEDURES_ICD
+""")
 HOURS = 48
 FREQUENT = 0.5
 """Share of admissions that need a laboratory item for it to become a column."""
@@ -35,15 +28,9 @@ PRESCRIBED = 0.15
 OVER_89 = 90
 """Ages above 89 are hidden by the provider, who moves the birth 300 years back."""
 
-ADMISSION_CATEGORIES = (
-    "ADMISSION_TYPE",
-    "ADMISSION_LOCATION",
-    "INSURANCE",
-    "LANGUAGE",
-    "RELIGION",
-    "MARITAL_STATUS",
-    "ETHNICITY",
-)
+ADMISSION_CATEGORIES = words("""
+    ADMISSION_TYPE ADMISSION_LOCATION INSURANCE LANGUAGE RELIGION MARITAL_STATUS ETHNICITY
+""")
 
 
 def load_mimic3_demo(entry: DatasetEntry, directory: Path) -> Dataset:
@@ -76,7 +63,7 @@ def load_mimic3_demo(entry: DatasetEntry, directory: Path) -> Dataset:
 
 
 def admission_times(admissions: pd.DataFrame, services: pd.DataFrame) -> pd.Series:
-    """When each patient was admitted; the file's two-digit years get their century back.
+    """The time of each admission; two-digit years of the file get their century back.
 
     Dates are moved to the years 2100 to 2210. The first service starts with the admission and has
     its year in full, so the century is the one that brings both years together.
@@ -94,7 +81,7 @@ def admission_columns(
 ) -> pd.DataFrame:
     """The person, the way in, the first service and the first intensive care unit."""
     patients = tables["PATIENTS"].set_index("SUBJECT_ID").loc[admissions["SUBJECT_ID"]]
-    # Two-digit and four-digit years both occur; ages are below 100 once centuries are left out.
+    # Years have two or four digits; without centuries every age is below 100.
     written = patients["DOB"].str.extract(r"/(\d+) |^(\d+)-")
     born = written[0].fillna(written[1]).astype(int).to_numpy() % 100
     age = (admitted.dt.year.to_numpy() - born) % 100
@@ -104,7 +91,7 @@ def admission_columns(
     columns["SERVICE"] = services["CURR_SERVICE"].first().reindex(admissions.index)
     columns["CARE_UNIT"] = stays["FIRST_CAREUNIT"].first().reindex(admissions.index)
     columns["GENDER"] = patients["GENDER"].to_numpy()
-    # Nobody in the demo is a child, so a small remainder is a birth moved by 300 years.
+    # The demo has no children: a small age comes from a birth that was moved by 300 years.
     columns["AGE"] = np.where(age < 15, OVER_89, age)
     columns["VIA_EMERGENCY"] = admissions["EDREGTIME"].notna().astype(int)
     columns["HOUR"] = admitted.dt.hour
@@ -133,7 +120,7 @@ def laboratory_columns(tables: dict[str, pd.DataFrame], admitted: pd.Series) -> 
 
 
 def pharmacy_columns(prescriptions: pd.DataFrame, admitted: pd.Series) -> pd.DataFrame:
-    """Whether each frequent drug was ordered, and how many orders and drugs there were.
+    """Orders of each frequent drug (yes or no), and the numbers of orders and drugs.
 
     Orders have a date and no time, so those of the day of admission and the next are taken.
     """
@@ -150,7 +137,7 @@ def pharmacy_columns(prescriptions: pd.DataFrame, admitted: pd.Series) -> pd.Dat
 
 
 def procedure_columns(procedures: pd.DataFrame, admitted: pd.Series) -> pd.DataFrame:
-    """How many procedures there were of each frequent group (first two digits of ICD-9).
+    """The number of procedures of each frequent group (first two digits of ICD-9).
 
     Procedure codes have no time: these alone cover the whole stay.
     """
@@ -169,18 +156,16 @@ def hours_since(start: pd.Series, admission: pd.Series, time: pd.Series) -> pd.S
     return (pd.to_datetime(time) - begun).dt.total_seconds() / 3600
 
 
-ENTRIES: tuple[tuple[DatasetEntry, Loader], ...] = (
-    (
-        DatasetEntry(
-            name="mimic3_demo",
-            summary="Death in hospital from the first two days, as four departments know them",
-            task="binary",
-            parties=("admissions", "laboratory", "pharmacy", "procedures"),
-            label_holder="admissions",
-            num_samples=129,
-            source="Johnson, Pollard, Mark, MIMIC-III Clinical Database Demo, PhysioNet, ODbL 1.0",
-            paths=tuple(f"mimic3_demo/{table}.csv.gz" for table in TABLES),
-        ),
-        load_mimic3_demo,
+ENTRIES = (
+    DatasetEntry(
+        name="mimic3_demo",
+        summary="Death in hospital from the first two days, as four departments know them",
+        task="binary",
+        parties=("admissions", "laboratory", "pharmacy", "procedures"),
+        label_holder="admissions",
+        num_samples=129,
+        source="Johnson, Pollard, Mark, MIMIC-III Clinical Database Demo, PhysioNet, ODbL 1.0",
+        paths=tuple(f"mimic3_demo/{table}.csv.gz" for table in TABLES),
+        load=load_mimic3_demo,
     ),
 )

@@ -1,4 +1,4 @@
-"""Prices of houses in Ames, Iowa: the Kaggle part, all of it, and the nine features of a thesis."""
+"""House prices in Ames, Iowa: Kaggle's part, the whole set, and the nine features of a thesis."""
 
 from __future__ import annotations
 
@@ -10,138 +10,41 @@ import numpy as np
 import pandas as pd
 
 from colonnade.data.blocks import Labels
-from colonnade.data.datasets.description import Dataset, DatasetEntry, Loader, assemble, cut_table
+from colonnade.data.datasets.description import Dataset, DatasetEntry, assemble, cut_table, words
 
 __all__ = ["ENTRIES"]
 
 HOUSE_COLUMNS = {
-    # The land registry: the lot, where it lies, and the sale; it knows the price.
-    "site": [
-        "MSZoning",
-        "LotFrontage",
-        "LotArea",
-        "Street",
-        "Alley",
-        "LotShape",
-        "LandContour",
-        "Utilities",
-        "LotConfig",
-        "LandSlope",
-        "Neighborhood",
-        "Condition1",
-        "Condition2",
-        "PavedDrive",
-        "Fence",
-        "MiscFeature",
-        "MiscVal",
-        "MoSold",
-        "YrSold",
-        "SaleType",
-        "SaleCondition",
-    ],
-    # What can be seen from outside.
-    "building": [
-        "MSSubClass",
-        "BldgType",
-        "HouseStyle",
-        "OverallQual",
-        "OverallCond",
-        "YearBuilt",
-        "YearRemodAdd",
-        "RoofStyle",
-        "RoofMatl",
-        "Exterior1st",
-        "Exterior2nd",
-        "MasVnrType",
-        "MasVnrArea",
-        "ExterQual",
-        "ExterCond",
-        "Foundation",
-        "GarageType",
-        "GarageYrBlt",
-        "GarageFinish",
-        "GarageCars",
-        "GarageArea",
-        "GarageQual",
-        "GarageCond",
-        "WoodDeckSF",
-        "OpenPorchSF",
-        "EnclosedPorch",
-        "3SsnPorch",
-        "ScreenPorch",
-        "PoolArea",
-        "PoolQC",
-    ],
-    "interior": [
-        "BsmtQual",
-        "BsmtCond",
-        "BsmtExposure",
-        "BsmtFinType1",
-        "BsmtFinSF1",
-        "BsmtFinType2",
-        "BsmtFinSF2",
-        "BsmtUnfSF",
-        "TotalBsmtSF",
-        "Heating",
-        "HeatingQC",
-        "CentralAir",
-        "Electrical",
-        "1stFlrSF",
-        "2ndFlrSF",
-        "LowQualFinSF",
-        "GrLivArea",
-        "BsmtFullBath",
-        "BsmtHalfBath",
-        "FullBath",
-        "HalfBath",
-        "BedroomAbvGr",
-        "KitchenAbvGr",
-        "KitchenQual",
-        "TotRmsAbvGrd",
-        "Functional",
-        "Fireplaces",
-        "FireplaceQu",
-    ],
+    # The land registry: the lot, its location, and the sale with the price.
+    "site": words("""
+        MSZoning LotFrontage LotArea Street Alley LotShape LandContour Utilities LotConfig
+        LandSlope Neighborhood Condition1 Condition2 PavedDrive Fence MiscFeature MiscVal
+        MoSold YrSold SaleType SaleCondition
+    """),
+    # Properties that are visible from outside.
+    "building": words("""
+        MSSubClass BldgType HouseStyle OverallQual OverallCond YearBuilt YearRemodAdd
+        RoofStyle RoofMatl Exterior1st Exterior2nd MasVnrType MasVnrArea ExterQual ExterCond
+        Foundation GarageType GarageYrBlt GarageFinish GarageCars GarageArea GarageQual
+        GarageCond WoodDeckSF OpenPorchSF EnclosedPorch 3SsnPorch ScreenPorch PoolArea
+        PoolQC
+    """),
+    "interior": words("""
+        BsmtQual BsmtCond BsmtExposure BsmtFinType1 BsmtFinSF1 BsmtFinType2 BsmtFinSF2
+        BsmtUnfSF TotalBsmtSF Heating HeatingQC CentralAir Electrical 1stFlrSF 2ndFlrSF
+        LowQualFinSF GrLivArea BsmtFullBath BsmtHalfBath FullBath HalfBath BedroomAbvGr
+        KitchenAbvGr KitchenQual TotRmsAbvGrd Functional Fireplaces FireplaceQu
+    """),
 }
-# Measured or counted; every other column is a category (MSSubClass too, whose numbers are codes).
+# Measured or counted; all other columns are categories, also MSSubClass, whose numbers are codes.
 NUMERIC_COLUMNS = frozenset(
-    [
-        "LotFrontage",
-        "LotArea",
-        "MiscVal",
-        "MoSold",
-        "YrSold",
-        "OverallQual",
-        "OverallCond",
-        "YearBuilt",
-        "YearRemodAdd",
-        "MasVnrArea",
-        "GarageYrBlt",
-        "GarageCars",
-        "GarageArea",
-        "WoodDeckSF",
-        "OpenPorchSF",
-        "EnclosedPorch",
-        "3SsnPorch",
-        "ScreenPorch",
-        "PoolArea",
-        "BsmtFinSF1",
-        "BsmtFinSF2",
-        "BsmtUnfSF",
-        "TotalBsmtSF",
-        "1stFlrSF",
-        "2ndFlrSF",
-        "LowQualFinSF",
-        "GrLivArea",
-        "BsmtFullBath",
-        "BsmtHalfBath",
-        "FullBath",
-        "HalfBath",
-        "BedroomAbvGr",
-        "KitchenAbvGr",
-        "TotRmsAbvGrd",
-        "Fireplaces",
-    ]
+    words("""
+        LotFrontage LotArea MiscVal MoSold YrSold OverallQual OverallCond YearBuilt
+        YearRemodAdd MasVnrArea GarageYrBlt GarageCars GarageArea WoodDeckSF OpenPorchSF
+        EnclosedPorch 3SsnPorch ScreenPorch PoolArea BsmtFinSF1 BsmtFinSF2 BsmtUnfSF
+        TotalBsmtSF 1stFlrSF 2ndFlrSF LowQualFinSF GrLivArea BsmtFullBath BsmtHalfBath
+        FullBath HalfBath BedroomAbvGr KitchenAbvGr TotRmsAbvGrd Fireplaces
+""")
 )
 # The thesis lists these in this order and gives two parties 4 and 5 of them.
 THESIS_COLUMNS = {
@@ -153,10 +56,9 @@ THESIS_COLUMNS = {
 def read_houses(path: Path) -> pd.DataFrame:
     """Read either table under the Kaggle names, with no cell left empty.
 
-    In a category "NA" (none there, by the provider's description) stays as written, and an empty
-    cell becomes "NA" too. Of the numbers, GarageYrBlt is the year of the house where there is no
-    garage, since 0 would be far from any year; LotFrontage, MasVnrArea and the few unknown
-    basement and garage figures are 0.
+    In a category, "NA" (the house has none) stays as written, and an empty cell becomes "NA". A
+    missing GarageYrBlt becomes the year of the house, since 0 would be far from any year; other
+    missing numbers (LotFrontage, MasVnrArea, a few basement and garage figures) become 0.
     """
     table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
     table.columns = table.columns.str.replace("[ /]", "", regex=True)
@@ -186,44 +88,38 @@ def load_houses(
     return assemble(entry, cut_table(table, ids, columns), labels)
 
 
-ENTRIES: tuple[tuple[DatasetEntry, Loader], ...] = (
-    (
-        DatasetEntry(
-            name="house_prices",
-            summary="House prices in Ames, the labelled Kaggle part: site, building, interior",
-            task="regression",
-            parties=tuple(HOUSE_COLUMNS),
-            label_holder="site",
-            num_samples=1460,
-            source="De Cock (2011), Ames Housing, as in Kaggle's House Prices (its rules apply)",
-            paths=("house_prices/train.csv.gz",),
-        ),
-        partial(load_houses, id_column="Id", columns=HOUSE_COLUMNS),
+ENTRIES = (
+    DatasetEntry(
+        name="house_prices",
+        summary="House prices in Ames, the labelled Kaggle part: site, building, interior",
+        task="regression",
+        parties=tuple(HOUSE_COLUMNS),
+        label_holder="site",
+        num_samples=1460,
+        source="De Cock (2011), Ames Housing, as in Kaggle's House Prices (its rules apply)",
+        paths=("house_prices/train.csv.gz",),
+        load=partial(load_houses, id_column="Id", columns=HOUSE_COLUMNS),
     ),
-    (
-        DatasetEntry(
-            name="ames",
-            summary="All house sales in Ames 2006-2010: site, building, interior",
-            task="regression",
-            parties=tuple(HOUSE_COLUMNS),
-            label_holder="site",
-            num_samples=2930,
-            source="De Cock (2011), Ames Housing, Journal of Statistics Education",
-            paths=("house_prices/AmesHousing.csv.gz",),
-        ),
-        partial(load_houses, id_column="PID", columns=HOUSE_COLUMNS),
+    DatasetEntry(
+        name="ames",
+        summary="All house sales in Ames 2006-2010: site, building, interior",
+        task="regression",
+        parties=tuple(HOUSE_COLUMNS),
+        label_holder="site",
+        num_samples=2930,
+        source="De Cock (2011), Ames Housing, Journal of Statistics Education",
+        paths=("house_prices/AmesHousing.csv.gz",),
+        load=partial(load_houses, id_column="PID", columns=HOUSE_COLUMNS),
     ),
-    (
-        DatasetEntry(
-            name="salesprice",
-            summary="House prices in Ames from nine features, two parties with 4 and 5 of them",
-            task="regression",
-            parties=tuple(THESIS_COLUMNS),
-            label_holder="surveyor",
-            num_samples=2930,
-            source="De Cock (2011), Ames Housing, Journal of Statistics Education",
-            paths=("house_prices/AmesHousing.csv.gz",),
-        ),
-        partial(load_houses, id_column="PID", columns=THESIS_COLUMNS),
+    DatasetEntry(
+        name="salesprice",
+        summary="House prices in Ames from nine features, two parties with 4 and 5 of them",
+        task="regression",
+        parties=tuple(THESIS_COLUMNS),
+        label_holder="surveyor",
+        num_samples=2930,
+        source="De Cock (2011), Ames Housing, Journal of Statistics Education",
+        paths=("house_prices/AmesHousing.csv.gz",),
+        load=partial(load_houses, id_column="PID", columns=THESIS_COLUMNS),
     ),
 )

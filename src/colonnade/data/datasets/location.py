@@ -1,8 +1,8 @@
-"""Where the files of named data sets are looked for, and where computed features are kept.
+"""The directories with files of named data sets, and the cache of computed features.
 
-Looked in, first to last: the directory given by the caller, ``COLONNADE_DATA``, and ``data/`` in
-the cache directory. The cache directory is ``COLONNADE_CACHE``, else ``colonnade`` under
-``XDG_CACHE_HOME``, else ``~/.cache/colonnade``.
+Files are searched in this order: the caller's directory, ``COLONNADE_DATA``, and ``data/`` in the
+cache directory. The cache directory is ``COLONNADE_CACHE``, or else ``colonnade`` under
+``XDG_CACHE_HOME``, or else ``~/.cache/colonnade``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ __all__ = ["cache_directory", "data_places", "find_data", "has_data"]
 
 
 def cache_directory() -> Path:
-    """The directory for things that can be computed or fetched again."""
+    """Find the directory for files that can be computed or fetched again.
+
+    Returns:
+        Its path; it may not exist yet.
+    """
     own = os.environ.get("COLONNADE_CACHE")
     if own:
         return Path(own).expanduser()
@@ -27,7 +31,7 @@ def cache_directory() -> Path:
 
 
 def data_places(root: Path | None = None) -> list[tuple[str, Path]]:
-    """The directories to look in, in order, each with the reason why it is one."""
+    """The directories to search, in order, each with its origin."""
     places = []
     if root is not None:
         places.append(("the directory given", Path(root).expanduser()))
@@ -39,7 +43,7 @@ def data_places(root: Path | None = None) -> list[tuple[str, Path]]:
 
 
 def has_data(paths: Sequence[str], root: Path | None = None) -> bool:
-    """Whether one place has all these files."""
+    """Say whether one directory has all these files."""
     return any(not absent_files(paths, place) for _, place in data_places(root))
 
 
@@ -49,7 +53,7 @@ def find_data(name: str, paths: Sequence[str], source: str, root: Path | None = 
     for _, place in places:
         if not absent_files(paths, place):
             return place
-    # A place that has some of the files is most likely the one that was meant.
+    # The directory with the fewest missing files is most likely the intended one.
     absent = min((absent_files(paths, place) for _, place in places), key=len)
     looked = [f"{place} ({reason})" for reason, place in places]
     if "COLONNADE_DATA" not in {reason for reason, _ in places}:

@@ -1,4 +1,4 @@
-"""Pool all columns of a data set and deal them out again to any number of parties."""
+"""Repartition: all columns of a data set, split evenly between any number of parties."""
 
 from __future__ import annotations
 
@@ -19,10 +19,19 @@ Array = np.ndarray[Any, Any]
 
 
 def repartition(dataset: Dataset, num_parties: int) -> Dataset:
-    """Split all columns, in order, into contiguous blocks of parties ``party_1`` to ``party_K``.
+    """Split all columns, in order, evenly between parties ``party_1`` to ``party_K``.
 
-    The blocks are equally wide; where that can't be, the last ones have one column more. Images
-    are cut into upright strips, and into quadrants for four parties. ``party_1`` holds the labels.
+    Args:
+        dataset: The data set; its parties must have the same samples.
+        num_parties: The number of parties.
+
+    Returns:
+        The data set with contiguous blocks, of which the last ones may have one column more.
+        Images are cut into upright strips, for four parties into quadrants. ``party_1`` holds the
+        labels.
+
+    Raises:
+        DataError: There are fewer columns than parties, or parties have different samples.
     """
     if num_parties < 1:
         raise DataError(f"num_parties: expected at least 1, got {num_parties}")
@@ -51,7 +60,7 @@ def repartition(dataset: Dataset, num_parties: int) -> Dataset:
 
 
 def even_edges(width: int, num_parts: int) -> list[int]:
-    """Where to cut so that parts are equal, or the last ones wider by one."""
+    """The edges of parts that are equally wide, or the last ones wider by one."""
     size, wider = divmod(width, num_parts)
     widths = [size] * (num_parts - wider) + [size + 1] * wider
     return [0, *np.cumsum(widths).tolist()]

@@ -1,7 +1,7 @@
-"""How good streamed video was, from the player's log: Waterloo Streaming QoE Database IV.
+"""Quality of streamed video, from the player's log: Waterloo Streaming QoE Database IV.
 
-Each of the 1350 videos was played over one network trace and rated from 0 to 100; its log has a
-row for each of seven chunks of four seconds. Here a video is a sample and its log is summed up.
+Each of the 1350 videos was played over one network trace and rated from 0 to 100. Its log has a
+row for each of seven chunks of four seconds. A video is a sample here, with summaries of its log.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from colonnade.data.blocks import Labels
-from colonnade.data.datasets.description import Dataset, DatasetEntry, Loader, assemble, cut_table
+from colonnade.data.datasets.description import Dataset, DatasetEntry, assemble, cut_table, words
 
 __all__ = ["ENTRIES", "GOOD_FROM"]
 
@@ -27,43 +27,20 @@ PATHS = (
 SOURCE = "Duanmu et al. (2020), Waterloo Streaming QoE Database IV, IEEE DataPort, CC BY 4.0"
 
 VIDEO_COLUMNS = {
-    "content": [
-        "content",
-        "encoding_profile",
-        "framerate",
-        "psnr_mean",
-        "psnr_min",
-        "ssim_mean",
-        "ssim_min",
-        "vmaf_mean",
-        "vmaf_min",
-        "vmaf_last",
-        "quantiser_mean",
-    ],
-    "network": [
-        "trace",
-        "bitrate_mean",
-        "bitrate_min",
-        "bitrate_max",
-        "bitrate_last",
-        "bitrate_deviation",
-        "bitrate_trend",
-        "megabytes",
-    ],
-    "player": [
-        "device",
-        "abr",
-        "initial_stall",
-        "stall_count",
-        "stall_total",
-        "stall_longest",
-        "height_mean",
-        "height_min",
-        "best_share",
-        "switch_count",
-    ],
+    "content": words("""
+        content encoding_profile framerate psnr_mean psnr_min ssim_mean ssim_min vmaf_mean
+        vmaf_min vmaf_last quantiser_mean
+    """),
+    "network": words("""
+        trace bitrate_mean bitrate_min bitrate_max bitrate_last bitrate_deviation
+        bitrate_trend megabytes
+    """),
+    "player": words("""
+        device abr initial_stall stall_count stall_total stall_longest height_mean
+        height_min best_share switch_count
+    """),
 }
-# The order is the thesis's; the first two stand in for its complexity indices.
+# In the order of the thesis; the first two replace its complexity indices.
 QOE_COLUMNS = {
     "content": ("bits_per_pixel", "quantiser_mean", "framerate"),
     "player": ("stall_count", "initial_stall", "stall_total"),
@@ -72,7 +49,7 @@ QOE_COLUMNS = {
 
 
 def read_videos(directory: Path) -> pd.DataFrame:
-    """A row for each video: its conditions, its rating and what its log amounts to.
+    """A row for each video: its conditions, its rating and summaries of its log.
 
     A wait before the first chunk is the initial stall; waits before later chunks are stalls
     during play. The trend is the share of switches upwards less that of switches downwards.
@@ -131,11 +108,10 @@ def load_video_qoe(entry: DatasetEntry, directory: Path) -> Dataset:
 def load_qoe(entry: DatasetEntry, directory: Path) -> Dataset:
     """Tell good quality from poor with nine features, after a thesis's task.
 
-    This is not the thesis's own data set, which has 450 videos and was not at hand. Its features
-    are followed where the logs have them; its temporal and spatial complexity indices are not in
-    the logs, and bits per pixel and the mean quantiser, which together tell how hard a picture is
-    to code, take their place. Its threshold is not given; here a mean opinion of 60 or more is
-    good, which 71.6 % of the videos reach.
+    The thesis's own data set, with 450 videos, was not available. Its features are used where the
+    logs have them. The logs lack its temporal and spatial complexity indices; bits per pixel and
+    the mean quantiser replace them, since both tell how hard a picture is to code. The thesis gives
+    no threshold; here a mean opinion of 60 or more is good, which 71.6 % of the videos reach.
     """
     videos = read_videos(directory)
     ids = video_ids(videos)
@@ -144,31 +120,27 @@ def load_qoe(entry: DatasetEntry, directory: Path) -> Dataset:
     return assemble(entry, cut_table(videos, ids, QOE_COLUMNS), labels, classes=("poor", "good"))
 
 
-ENTRIES: tuple[tuple[DatasetEntry, Loader], ...] = (
-    (
-        DatasetEntry(
-            name="video_qoe",
-            summary="Mean opinion of streamed videos, from content, network and player",
-            task="regression",
-            parties=tuple(VIDEO_COLUMNS),
-            label_holder="player",
-            num_samples=1350,
-            source=SOURCE,
-            paths=PATHS,
-        ),
-        load_video_qoe,
+ENTRIES = (
+    DatasetEntry(
+        name="video_qoe",
+        summary="Mean opinion of streamed videos, from content, network and player",
+        task="regression",
+        parties=tuple(VIDEO_COLUMNS),
+        label_holder="player",
+        num_samples=1350,
+        source=SOURCE,
+        paths=PATHS,
+        load=load_video_qoe,
     ),
-    (
-        DatasetEntry(
-            name="qoe",
-            summary="Good or poor video quality from nine features (like a thesis's, other data)",
-            task="binary",
-            parties=tuple(QOE_COLUMNS),
-            label_holder="player",
-            num_samples=1350,
-            source=SOURCE,
-            paths=PATHS,
-        ),
-        load_qoe,
+    DatasetEntry(
+        name="qoe",
+        summary="Good or poor video quality from nine features (like a thesis's, other data)",
+        task="binary",
+        parties=tuple(QOE_COLUMNS),
+        label_holder="player",
+        num_samples=1350,
+        source=SOURCE,
+        paths=PATHS,
+        load=load_qoe,
     ),
 )

@@ -1,4 +1,4 @@
-"""Tables from files: credit card default, census income, the digits of six views, FATE's pairs."""
+"""Data sets from tables: credit card default, census income, digits in six views, FATE's pairs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from colonnade.data.blocks import Block, Labels, read_block, read_labels
 from colonnade.data.datasets.description import (
     Dataset,
     DatasetEntry,
-    Loader,
     assemble,
     cut_table,
     numbered_ids,
+    words,
 )
 
 __all__ = ["ENTRIES"]
@@ -28,31 +28,11 @@ CREDIT_COLUMNS = {
     "payments": tuple(f"PAY_AMT{month}" for month in range(1, 7)),
 }
 
-ADULT_COLUMNS = (
-    "age",
-    "workclass",
-    "fnlwgt",
-    "education",
-    "education-num",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-    "native-country",
-)
-ADULT_DEMOGRAPHICS = (
-    "age",
-    "fnlwgt",
-    "marital-status",
-    "relationship",
-    "race",
-    "sex",
-    "native-country",
-)
+ADULT_COLUMNS = words("""
+    age workclass fnlwgt education education-num marital-status occupation relationship race sex
+    capital-gain capital-loss hours-per-week native-country
+""")
+ADULT_DEMOGRAPHICS = words("age fnlwgt marital-status relationship race sex native-country")
 
 MFEAT_VIEWS = {
     "profiles": "fac",
@@ -67,9 +47,9 @@ MFEAT_VIEWS = {
 def load_credit_default(entry: DatasetEntry, directory: Path) -> Dataset:
     """Default next month of 30000 card holders in Taiwan, 2005.
 
-    The bank has the contract and the person, and the labels; the others have the repayment status,
-    the bill and the payment of six months. Coded columns (SEX, EDUCATION, MARRIAGE, PAY_*) stay
-    the whole numbers of the file, undocumented codes included. Nothing was missing.
+    The bank has the columns of contract and person, and the labels; the others have the repayment
+    status, the bill and the payment of six months. Coded columns (SEX, EDUCATION, MARRIAGE, PAY_*)
+    stay whole numbers, undocumented codes included. No value is missing in the file.
     """
     table = pd.read_csv(directory / entry.paths[0], dtype={"ID": str})
     label = "default.payment.next.month"
@@ -80,7 +60,7 @@ def load_credit_default(entry: DatasetEntry, directory: Path) -> Dataset:
 
 
 def load_adult(entry: DatasetEntry, directory: Path) -> Dataset:
-    """Whether a person earns more than 50000 dollars a year; the official test file is test.
+    """Income above 50000 dollars a year; the official test file is the test part.
 
     An unknown workclass, occupation or country is a category of its own, ``?``.
     """
@@ -109,7 +89,7 @@ def load_adult(entry: DatasetEntry, directory: Path) -> Dataset:
 
 
 def load_mfeat(entry: DatasetEntry, directory: Path) -> Dataset:
-    """Six ways to describe the same 2000 digits, a party each. Rows come in order of class."""
+    """Six descriptions of the same 2000 digits, a party for each; rows are in order of class."""
     views, digits = {}, []
     for party, view in MFEAT_VIEWS.items():
         values = np.loadtxt(directory / f"mfeat/mfeat-{view}.csv.gz", delimiter=",", skiprows=1)
@@ -130,8 +110,8 @@ def load_mfeat(entry: DatasetEntry, directory: Path) -> Dataset:
 def load_pair(entry: DatasetEntry, directory: Path, *, id_column: str, label: str) -> Dataset:
     """Two ready blocks with ids, one file each; the first file has the labels.
 
-    FATE left cells empty where the original has 0, so they are filled with 0; a column that is
-    empty throughout is left out (x2 of ionosphere).
+    FATE's files have empty cells where the original has 0; these are filled with 0. A column that
+    is empty throughout is left out (x2 of ionosphere).
     """
     blocks: dict[str, Block] = {}
     for party, path in zip(entry.parties, entry.paths, strict=True):
@@ -143,95 +123,83 @@ def load_pair(entry: DatasetEntry, directory: Path, *, id_column: str, label: st
     return assemble(entry, blocks, labels, classes=("0", "1"))
 
 
-ENTRIES: tuple[tuple[DatasetEntry, Loader], ...] = (
-    (
-        DatasetEntry(
-            name="credit_default",
-            summary="Default of credit card holders: contract, history, bills, payments",
-            task="binary",
-            parties=tuple(CREDIT_COLUMNS),
-            label_holder="bank",
-            num_samples=30000,
-            source="Yeh, Default of Credit Card Clients, UCI, CC BY 4.0",
-            paths=("credit_default/UCI_Credit_Card.csv.gz",),
-        ),
-        load_credit_default,
+ENTRIES = (
+    DatasetEntry(
+        name="credit_default",
+        summary="Default of credit card holders: contract, history, bills, payments",
+        task="binary",
+        parties=tuple(CREDIT_COLUMNS),
+        label_holder="bank",
+        num_samples=30000,
+        source="Yeh, Default of Credit Card Clients, UCI, CC BY 4.0",
+        paths=("credit_default/UCI_Credit_Card.csv.gz",),
+        load=load_credit_default,
     ),
-    (
-        DatasetEntry(
-            name="credit_fate",
-            summary="The same card holders, standardised and split in two as FATE's examples do",
-            task="binary",
-            parties=("card_issuer", "credit_bureau"),
-            label_holder="card_issuer",
-            num_samples=30000,
-            source="Yeh, Default of Credit Card Clients, UCI, CC BY 4.0; "
-            "split of the FATE project, Apache-2.0",
-            paths=(
-                "credit_default/default_credit_hetero_guest.csv.gz",
-                "credit_default/default_credit_hetero_host.csv.gz",
-            ),
+    DatasetEntry(
+        name="credit_fate",
+        summary="The same card holders, standardised and split in two as FATE's examples do",
+        task="binary",
+        parties=("card_issuer", "credit_bureau"),
+        label_holder="card_issuer",
+        num_samples=30000,
+        source="Yeh, Default of Credit Card Clients, UCI, CC BY 4.0; "
+        "split of the FATE project, Apache-2.0",
+        paths=(
+            "credit_default/default_credit_hetero_guest.csv.gz",
+            "credit_default/default_credit_hetero_host.csv.gz",
         ),
-        partial(load_pair, id_column="id", label="y"),
+        load=partial(load_pair, id_column="id", label="y"),
     ),
-    (
-        DatasetEntry(
-            name="adult",
-            summary="Census income above 50000 dollars, from demographics and work",
-            task="binary",
-            parties=("demographics", "work"),
-            label_holder="work",
-            num_samples=48842,
-            source="Kohavi and Becker, Adult, UCI, CC BY 4.0",
-            paths=("adult/adult.data.gz", "adult/adult.test.gz"),
-        ),
-        load_adult,
+    DatasetEntry(
+        name="adult",
+        summary="Census income above 50000 dollars, from demographics and work",
+        task="binary",
+        parties=("demographics", "work"),
+        label_holder="work",
+        num_samples=48842,
+        source="Kohavi and Becker, Adult, UCI, CC BY 4.0",
+        paths=("adult/adult.data.gz", "adult/adult.test.gz"),
+        load=load_adult,
     ),
-    (
-        DatasetEntry(
-            name="mfeat",
-            summary="Handwritten digits described in six ways, a party for each",
-            task="multiclass",
-            parties=tuple(MFEAT_VIEWS),
-            label_holder="pixels",
-            num_samples=2000,
-            source="Duin, Multiple Features, UCI, CC BY 4.0",
-            paths=tuple(f"mfeat/mfeat-{view}.csv.gz" for view in MFEAT_VIEWS.values()),
-        ),
-        load_mfeat,
+    DatasetEntry(
+        name="mfeat",
+        summary="Handwritten digits described in six ways, a party for each",
+        task="multiclass",
+        parties=tuple(MFEAT_VIEWS),
+        label_holder="pixels",
+        num_samples=2000,
+        source="Duin, Multiple Features, UCI, CC BY 4.0",
+        paths=tuple(f"mfeat/mfeat-{view}.csv.gz" for view in MFEAT_VIEWS.values()),
+        load=load_mfeat,
     ),
-    (
-        DatasetEntry(
-            name="breast_hetero",
-            summary="Wisconsin breast cancer, standardised and split in two by FATE",
-            task="binary",
-            parties=("clinic", "laboratory"),
-            label_holder="clinic",
-            num_samples=569,
-            source="Wolberg, Mangasarian, Street, UCI, CC BY 4.0; "
-            "split of the FATE project, Apache-2.0",
-            paths=(
-                "fate_vfl_splits/breast_hetero_guest.csv",
-                "fate_vfl_splits/breast_hetero_host.csv",
-            ),
+    DatasetEntry(
+        name="breast_hetero",
+        summary="Wisconsin breast cancer, standardised and split in two by FATE",
+        task="binary",
+        parties=("clinic", "laboratory"),
+        label_holder="clinic",
+        num_samples=569,
+        source="Wolberg, Mangasarian, Street, UCI, CC BY 4.0; "
+        "split of the FATE project, Apache-2.0",
+        paths=(
+            "fate_vfl_splits/breast_hetero_guest.csv",
+            "fate_vfl_splits/breast_hetero_host.csv",
         ),
-        partial(load_pair, id_column="id", label="y"),
+        load=partial(load_pair, id_column="id", label="y"),
     ),
-    (
-        DatasetEntry(
-            name="ionosphere_hetero",
-            summary="Radar returns from the ionosphere, split in two by FATE",
-            task="binary",
-            parties=("early_pulses", "late_pulses"),
-            label_holder="early_pulses",
-            num_samples=351,
-            source="Sigillito, Wing, Hutton, Baker, Ionosphere, UCI, CC BY 4.0; "
-            "split of the FATE project, Apache-2.0",
-            paths=(
-                "fate_vfl_splits/ionosphere_scale_hetero_guest.csv",
-                "fate_vfl_splits/ionosphere_scale_hetero_host.csv",
-            ),
+    DatasetEntry(
+        name="ionosphere_hetero",
+        summary="Radar returns from the ionosphere, split in two by FATE",
+        task="binary",
+        parties=("early_pulses", "late_pulses"),
+        label_holder="early_pulses",
+        num_samples=351,
+        source="Sigillito, Wing, Hutton, Baker, Ionosphere, UCI, CC BY 4.0; "
+        "split of the FATE project, Apache-2.0",
+        paths=(
+            "fate_vfl_splits/ionosphere_scale_hetero_guest.csv",
+            "fate_vfl_splits/ionosphere_scale_hetero_host.csv",
         ),
-        partial(load_pair, id_column="sid", label="label"),
+        load=partial(load_pair, id_column="sid", label="label"),
     ),
 )

@@ -12,35 +12,22 @@ from colonnade.data.blocks import Labels
 from colonnade.data.datasets.description import (
     Dataset,
     DatasetEntry,
-    Loader,
     assemble,
     cut_table,
     numbered_ids,
+    words,
 )
 
 __all__ = ["ENTRIES"]
 
 PARKINSONS_COLUMNS = {
-    "pitch": (
-        "MDVP:Fo(Hz)",
-        "MDVP:Fhi(Hz)",
-        "MDVP:Flo(Hz)",
-        "MDVP:Jitter",
-        "MDVP:Jitter(Abs)",
-        "MDVP:RAP",
-        "MDVP:PPQ",
-        "Jitter:DDP",
-    ),
-    "loudness": (
-        "MDVP:Shimmer",
-        "MDVP:Shimmer(dB)",
-        "Shimmer:APQ3",
-        "Shimmer:APQ5",
-        "MDVP:APQ",
-        "Shimmer:DDA",
-        "NHR",
-        "HNR",
-    ),
+    "pitch": words("""
+        MDVP:Fo(Hz) MDVP:Fhi(Hz) MDVP:Flo(Hz) MDVP:Jitter MDVP:Jitter(Abs) MDVP:RAP MDVP:PPQ
+        Jitter:DDP
+    """),
+    "loudness": words("""
+        MDVP:Shimmer MDVP:Shimmer(dB) Shimmer:APQ3 Shimmer:APQ5 MDVP:APQ Shimmer:DDA NHR HNR
+    """),
     "dynamics": ("RPDE", "DFA", "spread1", "spread2", "D2", "PPE"),
 }
 
@@ -57,9 +44,9 @@ SPEECH_FAMILIES = {
 def load_parkinsons(entry: DatasetEntry, directory: Path) -> Dataset:
     """195 recordings of 32 people; the test part takes every fourth person, of either class.
 
-    A person has six or seven recordings, which are much alike: a split by recording would let the
-    same voice into both parts and flatter any model. Two healthy people of eight and six of the
-    24 with the disease are set aside here.
+    A person has six or seven similar recordings: a split by recording would put the same voice into
+    both parts and overstate the quality. The test part has two of the eight healthy people and six
+    of the 24 with the disease.
     """
     table = pd.read_csv(directory / entry.paths[0])
     ids = table["name"].to_numpy(object)
@@ -92,32 +79,28 @@ def load_pd_speech(entry: DatasetEntry, directory: Path) -> Dataset:
     return assemble(entry, blocks, labels, classes=("control", "PD"))
 
 
-ENTRIES: tuple[tuple[DatasetEntry, Loader], ...] = (
-    (
-        DatasetEntry(
-            name="parkinsons",
-            summary="Parkinson's disease from voice recordings; people of the test part are apart",
-            task="binary",
-            parties=tuple(PARKINSONS_COLUMNS),
-            label_holder="dynamics",
-            num_samples=195,
-            source="Little et al. (2007), Parkinsons, UCI, CC BY 4.0",
-            paths=("parkinsons/parkinsons.data",),
-        ),
-        load_parkinsons,
+ENTRIES = (
+    DatasetEntry(
+        name="parkinsons",
+        summary="Parkinson's disease from voice recordings; people of the test part are apart",
+        task="binary",
+        parties=tuple(PARKINSONS_COLUMNS),
+        label_holder="dynamics",
+        num_samples=195,
+        source="Little et al. (2007), Parkinsons, UCI, CC BY 4.0",
+        paths=("parkinsons/parkinsons.data",),
+        load=load_parkinsons,
     ),
-    (
-        DatasetEntry(
-            name="pd_speech",
-            summary="Parkinson's disease from 751 speech features, a row for each person",
-            task="binary",
-            parties=tuple(SPEECH_FAMILIES),
-            label_holder="clinic",
-            num_samples=252,
-            source="Sakar et al. (2019), Parkinson's Disease Classification, UCI, CC BY 4.0; "
-            "means over each person's recordings from the modeldata package, MIT",
-            paths=("parkinsons/pd_speech_252.csv.gz",),
-        ),
-        load_pd_speech,
+    DatasetEntry(
+        name="pd_speech",
+        summary="Parkinson's disease from 751 speech features, a row for each person",
+        task="binary",
+        parties=tuple(SPEECH_FAMILIES),
+        label_holder="clinic",
+        num_samples=252,
+        source="Sakar et al. (2019), Parkinson's Disease Classification, UCI, CC BY 4.0; "
+        "means over each person's recordings from the modeldata package, MIT",
+        paths=("parkinsons/pd_speech_252.csv.gz",),
+        load=load_pd_speech,
     ),
 )

@@ -1,6 +1,6 @@
-"""A federation between machines: parties dial out to the label holder's hub over mutual TLS."""
+"""The fabric between machines: parties dial out to the label holder's hub over mutual TLS."""
 
 import os
 
-# gRPC writes every connection that ends to standard error, unless told otherwise before its import.
+# Without this, set before its import, gRPC reports every ended connection on standard error.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,9 +1,9 @@
 """The party's side of a link: dials out, keeps one stream, executes calls in order, replies.
 
-What survives a cut: the session, the number of the last call received, and every reply that the
-hub has not acknowledged. A call is executed at most once: one whose number was seen before is not
-executed again, one that skips a number ends the stream. The process itself is told apart from an
-earlier one of the same party by its incarnation, drawn when it starts.
+An agent keeps over a cut: the session, the number of the last call received, and every reply that
+the hub has not acknowledged. A call is executed at most once: a number that was seen before is
+dropped, a skipped number ends the stream. The incarnation, drawn when the process starts, tells it
+from an earlier process of the same party.
 """
 
 from __future__ import annotations
@@ -20,48 +20,43 @@ import grpc
 import grpc.aio
 
 from colonnade.core.errors import ColonnadeError, IdentityRefused, ProtocolError
+from colonnade.core.printable import printable
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.event_loop import event_loop
-from colonnade.fabrics.grpc.execution import (
-    AgentStatus,
-    Execution,
-    PartySession,
-    where_it_happened,
-)
+from colonnade.fabrics.grpc.execution import AgentStatus, Execution, PartySession, where_it_happened
 from colonnade.fabrics.grpc.frames import (
+    RELEASE,
     CallBody,
     Frame,
+    FrameKind,
     Hello,
-    Kind,
     Notice,
     Opening,
     decode_frames,
     encode_frame,
 )
 from colonnade.fabrics.grpc.identity import HUB_NAME, Identity
-from colonnade.fabrics.grpc.lines import Line
-from colonnade.fabrics.grpc.settings import METHOD, SWEEP_SECONDS, LinkSpec
+from colonnade.fabrics.grpc.link_settings import METHOD, SWEEP_SECONDS, LinkSpec
+from colonnade.fabrics.grpc.stream_operations import StreamOperations
 
 __all__ = ["Agent"]
 
 # How long an agent that ends tries to hand over its last replies.
 LEAVE_SECONDS = 5.0
-# How long a stream that ends is listened to for why.
+# How long an agent waits for the hub's reason when a stream ends.
 _LAST_WORDS_SECONDS = 1.0
 
 _LOG = logging.getLogger("colonnade.agent")
 
-# How gRPC says that a ping was not answered.
+# gRPC's words for a ping that was not answered.
 _MUTE = "ping timeout"
-# Refusals that dialling again can't mend.
-_FINAL = ("IdentityRefused",)
 
 
 class Agent:
-    """One party's agent; ``respondent_for`` gives who answers in a session of some purpose.
+    """One party's agent; ``respondent_for`` gives the respondent for a session's purpose.
 
-    ``serve`` executes calls in the thread that called it, until ``stop``. A refusal that dialling
-    again can't mend is raised from there.
+    ``serve`` executes calls in the thread that called it, until ``stop``. It raises a refusal that
+    dialling again can't mend.
     """
 
     def __init__(
@@ -73,6 +68,8 @@ class Agent:
         links: LinkSpec | None = None,
     ) -> None:
         self.status = AgentStatus()
+        # Called on the event loop whenever a link was made; it must not block.
+        self.on_connect: Callable[[], None] = lambda: None
         self._identity = identity
         self._address = address
         self._spec = links or LinkSpec()
@@ -81,6 +78,7 @@ class Agent:
             party=identity.name,
             respondent_for=respondent_for,
             message_bytes=self._spec.message_bytes,
+            call_timeout=self._spec.call_timeout,
             status=self.status,
             has_replied=self._wake,
         )
@@ -95,7 +93,7 @@ class Agent:
         self._error: ColonnadeError | None = None
 
     def serve(self) -> None:
-        """Answer calls until told to stop; every call in this thread, in order."""
+        """Answer calls until ``stop``: in this thread, in order."""
         dialling = asyncio.run_coroutine_threadsafe(self._stay_connected(), event_loop())
         try:
             self._execution.run()
@@ -112,7 +110,10 @@ class Agent:
         event_loop().call_soon_threadsafe(self._has_news.set)
 
     def stop(self) -> None:
-        """End ``serve`` after the call that is under way; from any thread or signal handler."""
+        """End ``serve`` after the call that is under way; from any thread or signal handler.
+
+        A call that takes longer than a few seconds more is given up between two local steps.
+        """
         self._execution.end(hurries=True)
 
     def reconnect(self) -> None:
@@ -147,10 +148,10 @@ class Agent:
                 began = time.monotonic()
                 self._attempt = asyncio.ensure_future(self._connect())
                 await asyncio.wait([self._attempt])
-                self._error = self._said_at_the_end(self._attempt)
+                self._error = self._note_ending(self._attempt)
                 if self._error is not None:
                     return
-                # A stream that was good for something is replaced at once.
+                # A stream that carried calls, or lasted, is replaced at once.
                 was_long = time.monotonic() - began > self._spec.backoff_most
                 wait = 0.0 if self._has_progressed or was_long else wait
                 with contextlib.suppress(TimeoutError):
@@ -162,14 +163,15 @@ class Agent:
             self._execution.end()
             self._session.replies.close()
 
-    def _said_at_the_end(self, attempt: asyncio.Task[None]) -> ColonnadeError | None:
-        """Note why a stream ended; what dialling again can't mend."""
+    def _note_ending(self, attempt: asyncio.Task[None]) -> ColonnadeError | None:
+        """Log why a stream ended; returns the error if dialling again can't mend it."""
         error = None if attempt.cancelled() else attempt.exception()
         if error is None:
             return None
         if isinstance(error, _Refused):
             self._note(f"{error.kind}: {error}")
-            return IdentityRefused(str(error)) if error.kind in _FINAL else None
+            # Dialling again can't mend this one.
+            return IdentityRefused(str(error)) if error.kind == "IdentityRefused" else None
         if isinstance(error, grpc.aio.AioRpcError):
             details = str(error.details())
             is_slow = " (or slow: raise link.ping_timeout, here and there)"
@@ -184,6 +186,7 @@ class Agent:
         return None
 
     def _note(self, what: str) -> None:
+        what = printable(what, keep="\n")
         if what != self.status.last_error:
             _LOG.warning("link to %s: %s", self._address, what)
         self.status.last_error = what
@@ -197,42 +200,42 @@ class Agent:
         options = [
             *self._spec.options(),
             ("grpc.ssl_target_name_override", HUB_NAME),
-            # Every dial stands for itself: no waiting of gRPC's own on top of ours.
+            # Every dial is independent: gRPC adds no waits to ours.
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),
         ]
         async with grpc.aio.secure_channel(self._address, credentials, options=options) as channel:
             call = channel.stream_stream(METHOD)()
-            line = Line(call)
+            wire = StreamOperations(call)
             try:
                 async with asyncio.timeout(self._spec.hello_timeout):
-                    # A call that is given up before there is a connection leaves an operation
-                    # behind that never ends; this wait is Python's alone and can be given up.
+                    # A call that is cancelled before there is a connection leaves an operation
+                    # behind that never ends. This wait is Python's alone and can be cancelled.
                     await call.wait_for_connection()
-                    await self._greet(line)
-                await self._converse(line)
+                    await self._greet(wire)
+                await self._converse(wire)
             finally:
                 if self.status.is_connected:
                     self.status.is_connected = False
                     self.status.num_cuts += 1
                 call.cancel()
-                await line.settle(_LAST_WORDS_SECONDS)
+                await wire.settle(_LAST_WORDS_SECONDS)
 
-    async def _converse(self, line: Line) -> None:
-        """Read and write until either ends; why is what the reader found, if it found anything."""
-        reading = asyncio.ensure_future(self._read(line))
-        writing = asyncio.ensure_future(self._write(line))
+    async def _converse(self, wire: StreamOperations) -> None:
+        """Read and write until either ends; raises the reader's error first, which says why."""
+        reading = asyncio.ensure_future(self._read(wire))
+        writing = asyncio.ensure_future(self._write(wire))
         try:
             await asyncio.wait([reading, writing], return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
-                # Writing fails at once on a stream that the hub has ended; why is yet to be read.
+                # Writing fails at once on a stream that the hub has ended: read the reason.
                 await asyncio.wait([reading], timeout=_LAST_WORDS_SECONDS)
             elif isinstance(error := reading.exception(), ProtocolError):
                 notice = Notice("ProtocolError", str(error))
-                self._control.append(encode_frame(Kind.REFUSE, notice))
+                self._control.append(encode_frame(FrameKind.REFUSE, notice))
                 with contextlib.suppress(Exception):
                     async with asyncio.timeout(_LAST_WORDS_SECONDS):
-                        await self._hear_out(line, writing)
+                        await self._finish_writing(wire, writing)
         finally:
             for task in (reading, writing):
                 task.cancel()
@@ -241,28 +244,28 @@ class Agent:
             if isinstance(end, Exception):
                 raise end
 
-    async def _hear_out(self, line: Line, writing: asyncio.Future[None]) -> None:
+    async def _finish_writing(self, wire: StreamOperations, writing: asyncio.Future[None]) -> None:
         """Have the last frame written, and wait until the hub has ended the stream too."""
         self._is_last_message = True
         self._has_news.set()
         await asyncio.wait([writing])
-        await line.done_writing()
-        while await line.read() is not grpc.aio.EOF:
+        await wire.done_writing()
+        while await wire.read() is not grpc.aio.EOF:
             pass
 
-    async def _greet(self, line: Line) -> None:
+    async def _greet(self, wire: StreamOperations) -> None:
         session = self._session
         self._control.clear()
         self._is_last_message = False
-        hello = Hello(self._identity.name, self._incarnation, session.id)
-        await line.write(encode_frame(Kind.HELLO, hello, seen=session.received))
-        message = await line.read()
+        hello = Hello(self._identity.name, self._incarnation, session.id, RELEASE)
+        await wire.write(encode_frame(FrameKind.HELLO, hello, seen=session.received))
+        message = await wire.read()
         if message is grpc.aio.EOF:
             raise EOFError("the hub closed the stream before it said anything")
         frames = list(decode_frames(message))
         welcome = frames[0]
-        self._mind_refusal(welcome)
-        if welcome.kind is not Kind.WELCOME or not isinstance(welcome.body, Opening):
+        self._raise_refusal(welcome)
+        if welcome.kind is not FrameKind.WELCOME or not isinstance(welcome.body, Opening):
             raise ProtocolError(f"the hub began with {welcome.kind.name}, not with WELCOME")
         if welcome.body.session == session.id:
             session.replies.acknowledge(welcome.seen)
@@ -272,13 +275,16 @@ class Agent:
         self.status.num_connects += 1
         self.status.last_error = ""
         _LOG.info("connected to %s", self._address)
+        if welcome.body.release != RELEASE:
+            _LOG.warning("the hub runs colonnade %s, this agent %s", welcome.body.release, RELEASE)
+        self.on_connect()
         for frame in frames[1:]:
             self._take(frame)
         self._has_news.set()
 
-    async def _read(self, line: Line) -> None:
+    async def _read(self, wire: StreamOperations) -> None:
         while True:
-            message = await line.read()
+            message = await wire.read()
             if message is grpc.aio.EOF:
                 raise EOFError("the hub closed the stream")
             self.status.wire_bytes_down += len(message)
@@ -286,9 +292,9 @@ class Agent:
                 self._take(frame)
 
     def _take(self, frame: Frame) -> None:
-        self._mind_refusal(frame)
+        self._raise_refusal(frame)
         kind, body, session = frame.kind, frame.body, self._session
-        if kind in (Kind.CALL, Kind.BARRIER):
+        if kind in (FrameKind.CALL, FrameKind.BARRIER):
             if not session.id:
                 raise ProtocolError("a call before any session was opened")
             if frame.id <= session.received:
@@ -302,40 +308,40 @@ class Agent:
             self._has_progressed = True
             call = body if isinstance(body, CallBody) else None
             self._execution.add(session, frame.id, call)
-        elif kind is Kind.ACKNOWLEDGE:
+        elif kind is FrameKind.ACKNOWLEDGE:
             session.replies.acknowledge(frame.seen)
-        elif kind is Kind.OPEN and isinstance(body, Opening) and body.session:
+        elif kind is FrameKind.OPEN and isinstance(body, Opening) and body.session:
             if body.session != session.id:
                 self._begin(body)
-        elif kind is Kind.CLOSE:
+        elif kind is FrameKind.CLOSE:
             _LOG.info("the hub closed the session")
             self._begin(Opening(0, ""))
         else:
             raise ProtocolError(f"a hub does not send {kind.name} here")
 
     def _begin(self, opening: Opening) -> None:
-        # A thread that waits for room for a reply of the old session waits no longer.
+        # This releases a thread that waits for room for a reply of the old session.
         self._session.replies.close()
         self._session = PartySession(opening, self._spec.outbox_bytes)
         self._has_progressed = True
-        # What follows belongs to the new session.
-        self._control.append(encode_frame(Kind.OPEN, opening))
+        # Tells the hub that the frames after this one belong to the new session.
+        self._control.append(encode_frame(FrameKind.OPEN, opening))
         self._has_news.set()
         if opening.session:
             _LOG.info("a session begins: %s", opening.purpose)
             self._execution.begin(self._session)
 
-    def _mind_refusal(self, frame: Frame) -> None:
-        if frame.kind is Kind.REFUSE and isinstance(frame.body, Notice):
+    def _raise_refusal(self, frame: Frame) -> None:
+        if frame.kind is FrameKind.REFUSE and isinstance(frame.body, Notice):
             raise _Refused(frame.body)
 
-    async def _write(self, line: Line) -> None:
+    async def _write(self, wire: StreamOperations) -> None:
         while True:
             await self._has_news.wait()
             self._has_news.clear()
             while message := self._next_message():
                 self.status.wire_bytes_up += len(message)
-                await line.write(message)
+                await wire.write(message)
             if self._is_last_message:
                 return
 
@@ -344,9 +350,9 @@ class Agent:
         frames, self._control = self._control, []
         if session.taken > session.acknowledged:
             session.acknowledged = session.taken
-            frames.append(encode_frame(Kind.ACKNOWLEDGE, seen=session.acknowledged))
+            frames.append(encode_frame(FrameKind.ACKNOWLEDGE, seen=session.acknowledged))
         frames += session.replies.take(self._spec.message_bytes // 2)
-        return frames[0] if len(frames) == 1 else b"".join(frames)
+        return b"".join(frames)
 
     async def _sweep(self) -> None:
         """Send acknowledgements that found no reply to travel with."""
@@ -357,7 +363,7 @@ class Agent:
 
 
 class _Refused(Exception):
-    """The hub ended the stream, and said why."""
+    """The hub refused the stream, with a reason."""
 
     def __init__(self, notice: Notice) -> None:
         super().__init__(notice.message)

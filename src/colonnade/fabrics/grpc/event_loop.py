@@ -1,6 +1,6 @@
 """One event loop in a thread of its own for all the links of this process.
 
-Methods run in the caller's thread and wait there; what moves frames must go on meanwhile.
+Methods run and wait in the caller's thread, while this loop goes on moving frames.
 """
 
 from __future__ import annotations

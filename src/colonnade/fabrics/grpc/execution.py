@@ -1,35 +1,39 @@
-"""Where a party's calls are executed: one thread, one call after the other, each once.
+"""Execution of a party's calls: one thread, one call after the other, each once.
 
 Another thread keeps the link alive meanwhile, so that a long computation is not mistaken for a dead
-machine. Replies are left in the session's outbox, from where the link takes them.
+machine. Replies go to the session's outbox, from where the link takes them.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from colonnade.core.errors import ColonnadeError, ProtocolError
-from colonnade.core.messages import Call, Failure, Value, num_payload_bytes
+from colonnade.core.errors import ColonnadeError, ProtocolError, RunError
+from colonnade.core.fabric import num_payload_bytes
+from colonnade.core.messages import Call, Failure, Value
 from colonnade.core.respondent import Respondent
-from colonnade.fabrics.grpc.frames import CallBody, Kind, Opening, ReplyBody, encode_frame
+from colonnade.fabrics.grpc.frames import CallBody, FrameKind, Opening, ReplyBody, encode_frame
 from colonnade.fabrics.grpc.outbox import Outbox
 
 __all__ = ["AgentStatus", "Execution", "PartySession", "where_it_happened"]
 
 _LOG = logging.getLogger("colonnade.agent")
 
-# So often a thread that waits for room for a reply looks whether it still should.
+# How often a thread that waits for room for a reply checks whether to go on waiting.
 _LOOK_SECONDS = 5.0
+# How long an agent that was told to end goes on with the call under way.
+_GRACE_SECONDS = 5.0
 
 
 @dataclass
 class AgentStatus:
-    """What an agent has been doing, for health and metrics."""
+    """Counts and state of an agent, for health and metrics."""
 
     is_connected: bool = False
     num_connects: int = 0
@@ -44,14 +48,14 @@ class AgentStatus:
 
 
 class PartySession:
-    """What was received, taken up and answered since the hub opened it."""
+    """A session at the party: numbers of calls, the respondent, replies to send."""
 
     def __init__(self, opening: Opening, outbox_bytes: int) -> None:
         self.id = opening.session
         self.purpose = opening.purpose
         self.replies = Outbox(outbox_bytes)
-        # Numbers of calls: received and acknowledged to the hub by the event loop's thread, taken
-        # up by the thread that executes.
+        # Numbers of calls. The event loop's thread receives and acknowledges them, the thread that
+        # executes takes them up.
         self.received = 0
         self.acknowledged = 0
         self.taken = 0
@@ -62,23 +66,24 @@ class PartySession:
 
 
 @dataclass(frozen=True, slots=True)
-class _Do:
-    """A call, or without a body: answer that everything before it is done."""
+class _Task:
+    """A call; without a body a barrier, which is answered when everything before is done."""
 
     session: PartySession
     id: int
     body: CallBody | None
 
 
-class _Stop:
-    """Execute nothing more."""
+class _GivenUp(RunError):
+    """A call that ends between two steps, and whose answer nobody waits for."""
 
 
 class Execution:
-    """A queue of sessions and calls, and the thread that works them off in ``run``.
+    """A queue of sessions and calls, which ``run`` executes.
 
-    ``respondent_for`` gives who answers in a session of some purpose; ``has_replied`` is called
-    when a reply is ready.
+    ``respondent_for`` gives the respondent for a session's purpose; ``has_replied`` is called when
+    a reply is ready. A call ends between two of its steps when it has taken ``call_timeout``
+    seconds, when its session is over, or a few seconds after ``end``.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class Execution:
         party: str,
         respondent_for: Callable[[str], Respondent],
         message_bytes: int,
+        call_timeout: float,
         status: AgentStatus,
         has_replied: Callable[[], None],
     ) -> None:
@@ -95,43 +101,47 @@ class Execution:
         self._message_bytes = message_bytes
         self._status = status
         self._has_replied = has_replied
-        self._work: queue.SimpleQueue[PartySession | _Do | _Stop] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[PartySession | _Task | None] = queue.SimpleQueue()
+        self._call_timeout = call_timeout
         self._is_ending = False
+        # By the monotonic clock.
+        self._gives_up_at = math.inf
+        self._began = 0.0
 
     # From any thread
 
     def begin(self, session: PartySession) -> None:
-        """What follows belongs to this session."""
+        """Calls that are added after this belong to the session."""
         self._work.put(session)
 
     def add(self, session: PartySession, number: int, body: CallBody | None) -> None:
-        """A call; without a body the question whether everything before it is done."""
-        self._work.put(_Do(session, number, body))
+        """Add a call; without a body, a barrier."""
+        self._work.put(_Task(session, number, body))
 
     def end(self, *, hurries: bool = False) -> None:
-        """End ``run`` after the call that is under way.
-
-        Who hurries waits no longer for a hub that takes no replies.
-        """
-        self._is_ending = self._is_ending or hurries
-        self._work.put(_Stop())
+        """End ``run`` after the call under way; ``hurries`` also ends a wait to send a reply."""
+        if hurries and not self._is_ending:
+            self._gives_up_at = time.monotonic() + _GRACE_SECONDS
+            self._is_ending = True
+        self._work.put(None)
 
     # The thread that executes
 
     def run(self) -> None:
-        """Execute everything in order, until the end."""
+        """Execute everything in order, until ``end``."""
         current = None
-        while not isinstance(item := self._work.get(), _Stop):
+        while (item := self._work.get()) is not None:
             if isinstance(item, PartySession):
                 current = item
                 self._open(current)
             elif item.session is current:
                 current.taken = item.id
-                self._do(item)
+                self._execute_task(item)
 
     def _open(self, session: PartySession) -> None:
         try:
             session.respondent = self._respondent_for(session.purpose)
+            session.respondent.watch = lambda: self._watch(session)
         except ColonnadeError as error:
             _LOG.warning("opening a session failed: %s: %s", type(error).__name__, error)
             session.failure = Failure(type(error).__name__, error.told())
@@ -141,18 +151,32 @@ class Execution:
             )
             session.failure = Failure(type(error).__name__, "when a session began; see its log")
 
-    def _do(self, item: _Do) -> None:
+    def _watch(self, session: PartySession) -> None:
+        """Between two steps of a call: end it if nobody needs it any more, or for too long."""
+        now = time.monotonic()
+        if session.replies.is_closed or now > self._gives_up_at:
+            raise _GivenUp("given up: the session is over, or the agent ends")
+        if now - self._began > self._call_timeout:
+            raise RunError(
+                f"it took longer than {self._call_timeout:g} s (link.call_timeout) and was ended "
+                "between two local steps; ask for fewer steps, or have the party raise its limit"
+            )
+
+    def _execute_task(self, item: _Task) -> None:
         session = item.session
         began = time.perf_counter()
-        value, failure = self._executed(item, session)
+        self._began = time.monotonic()
+        value, failure = self._outcome(item, session)
         took = time.perf_counter() - began
         self._status.seconds_computing += took
         session.seconds += took
+        if failure is not None and isinstance(failure.cause, _GivenUp):
+            return  # as if the process had ended before the call
         if item.body is None or item.body.wants_reply or failure is not None:
             self._reply(item, ReplyBody(value, failure, session.seconds))
             session.seconds = 0.0
 
-    def _executed(self, item: _Do, session: PartySession) -> tuple[Value, Failure | None]:
+    def _outcome(self, item: _Task, session: PartySession) -> tuple[Value, Failure | None]:
         body = item.body
         if body is None:
             return None, None
@@ -173,17 +197,17 @@ class Execution:
         if reply.failure is not None:
             self._status.num_failures += 1
             cause = reply.failure.cause
-            # Own words name a file, say; other libraries' words may quote data.
+            # Our own messages quote no data; other libraries' may.
             said = f": {cause}" if isinstance(cause, ColonnadeError) else ""
             where = where_it_happened(cause)
             _LOG.warning("verb %r failed: %s%s\n%s", body.verb, reply.failure.kind, said, where)
             if isinstance(cause, ColonnadeError):
-                return None, Failure(reply.failure.kind, cause.told())
+                return None, Failure(reply.failure.kind, cause.told(), cause)
         return reply.value, reply.failure
 
-    def _reply(self, item: _Do, body: ReplyBody) -> None:
+    def _reply(self, item: _Task, body: ReplyBody) -> None:
         try:
-            frame = encode_frame(Kind.REPLY, body, id=item.id)
+            frame = encode_frame(FrameKind.REPLY, body, id=item.id)
             if len(frame) > self._message_bytes:
                 raise ProtocolError(
                     f"a reply of {len(frame)} bytes; at most {self._message_bytes} "
@@ -191,16 +215,18 @@ class Execution:
                 )
         except ProtocolError as error:
             failure = Failure(type(error).__name__, str(error))
-            frame = encode_frame(Kind.REPLY, ReplyBody(None, failure, body.seconds), id=item.id)
+            frame = encode_frame(
+                FrameKind.REPLY, ReplyBody(None, failure, body.seconds), id=item.id
+            )
         self._status.payload_bytes_up += num_payload_bytes(body.value)
         replies = item.session.replies
         while not replies.put(item.id, frame, timeout=_LOOK_SECONDS):
-            # No room: the hub takes nothing. That is waited for, but not by an agent that ends.
+            # No room, because the hub takes nothing. An agent that ends does not wait for that.
             if replies.is_closed or self._is_ending:
                 return
         self._has_replied()
 
 
 def where_it_happened(error: BaseException | None) -> str:
-    """Where it happened, not what was said: another library's message may quote data."""
+    """The traceback without the message: another library's message may quote data."""
     return "" if error is None else "".join(traceback.format_tb(error.__traceback__))

@@ -6,8 +6,10 @@ One message on the wire holds one or more frames, one after the other::
 
 All numbers are little-endian. ``id`` is the call's number on this link (a reply carries its
 call's), ``seen`` acknowledges what came the other way. Tensors are dtype, shape and raw bytes.
-Nothing is ever unpickled, every length is checked before anything is read or allocated, and
-whatever is wrong with a frame is a ProtocolError that says what.
+Nothing is ever unpickled. Every length is checked before anything is read or allocated. A faulty
+frame is a ProtocolError that names the fault. A name that a terminal can't show as it is, is
+refused; reasons are made printable when they arrive (``core.printable``). ``values`` has the
+encoding of arguments and results.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from importlib.metadata import version
 
 from colonnade.core.errors import ProtocolError
 from colonnade.core.messages import Failure, Summand, Value
+from colonnade.core.printable import printable
 from colonnade.fabrics.grpc.values import (
     F64,
     I64,
@@ -35,11 +39,12 @@ from colonnade.fabrics.grpc.values import (
 
 __all__ = [
     "HEADER_BYTES",
+    "RELEASE",
     "VERSION",
     "CallBody",
     "Frame",
+    "FrameKind",
     "Hello",
-    "Kind",
     "Notice",
     "Opening",
     "ReplyBody",
@@ -47,9 +52,12 @@ __all__ = [
     "encode_frame",
 ]
 
-# Also goes up when both sides derive something anew without a word, such as batches (2).
-VERSION = 3
+# Two sides of different versions don't work together (docs/compatibility.md). It also rises when
+# both sides derive something in a new way, such as batches (version 2).
+VERSION = 4
 MAGIC = b"CLND"
+# The Colonnade that runs here, told to the other side for its log.
+RELEASE = version("colonnade")
 _HEADER = struct.Struct("<4sBBHIQQ")
 HEADER_BYTES = _HEADER.size
 
@@ -58,35 +66,37 @@ _MAX_ARGUMENTS = 64
 _MAX_SUMMANDS = 1024
 
 
-class Kind(IntEnum):
-    """What a frame is."""
+class FrameKind(IntEnum):
+    """The kinds of frames."""
 
-    HELLO = 1  # party to hub: who I am and how far I got
-    WELCOME = 2  # hub to party: how far I got
+    HELLO = 1  # party to hub: its name, process and session; the last call it received
+    WELCOME = 2  # hub to party: the session; the last reply it received
     OPEN = 3  # hub to party: a session begins, and for what
     CLOSE = 4  # hub to party: the session is over
     CALL = 5
     REPLY = 6
     BARRIER = 7  # hub to party: answer when everything before is done
     ACKNOWLEDGE = 8
-    REFUSE = 9  # either way: why this stream ends here
+    REFUSE = 9  # either way: why this stream ends
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who dials, which process of it, in which session it is and what it received there."""
+    """The party's name, its process, the session that it is in, and the Colonnade it runs."""
 
     name: str
     incarnation: int
     session: int
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A session (0 for none) and what it is for."""
+    """A session (0 for none) and what it is for; a WELCOME also tells the hub's Colonnade."""
 
     session: int
     purpose: str
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +132,9 @@ Body = Hello | Opening | CallBody | ReplyBody | Notice | None
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame as it came."""
+    """One frame as received."""
 
-    kind: Kind
+    kind: FrameKind
     id: int
     seen: int
     body: Body
@@ -133,7 +143,7 @@ class Frame:
 # Writing
 
 
-def encode_frame(kind: Kind, body: Body = None, *, id: int = 0, seen: int = 0) -> bytes:  # noqa: A002
+def encode_frame(kind: FrameKind, body: Body = None, *, id: int = 0, seen: int = 0) -> bytes:  # noqa: A002
     """One frame as bytes; tensors are copied once, so that later changes don't reach them."""
     parts: list[bytes | memoryview] = [b""]
     if isinstance(body, CallBody):
@@ -157,9 +167,11 @@ def encode_frame(kind: Kind, body: Body = None, *, id: int = 0, seen: int = 0) -
     elif isinstance(body, Hello):
         parts.append(U64.pack(body.incarnation) + U64.pack(body.session))
         put_text(parts, body.name, MAX_NAME, "name")
+        put_text(parts, body.release, MAX_NAME, "release")
     elif isinstance(body, Opening):
         parts.append(U64.pack(body.session))
         put_text(parts, body.purpose, MAX_NAME, "purpose")
+        put_text(parts, body.release, MAX_NAME, "release")
     elif isinstance(body, Notice):
         put_text(parts, _cut(body.kind, MAX_NAME), MAX_NAME, "kind")
         put_text(parts, _cut(body.message, _MAX_REASON), _MAX_REASON, "message")
@@ -179,7 +191,7 @@ def _put_summand(parts: list[bytes | memoryview], summand: Summand) -> None:
 
 
 def _cut(text: str, most: int) -> str:
-    """A text that fits: what went wrong is worth less than that it is told at all."""
+    """A text shortened to fit: a cut message is better than none."""
     return text if len(text) * 4 <= most else text[: most // 4]
 
 
@@ -187,7 +199,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def decode_frames(message: bytes) -> Iterator[Frame]:
-    """Every frame of a message; whatever is not exactly as written above is a ProtocolError."""
+    """Every frame of a message; any deviation from the format is a ProtocolError."""
     reader = Reader(memoryview(message))
     if not message:
         raise ProtocolError("an empty message; it should hold at least one frame")
@@ -196,20 +208,20 @@ def decode_frames(message: bytes) -> Iterator[Frame]:
 
 
 def _read_frame(reader: Reader) -> Frame:
-    magic, version, code, reserved, length, number, seen = _HEADER.unpack(
+    magic, spoken, code, reserved, length, number, seen = _HEADER.unpack(
         reader.take(HEADER_BYTES, "frame header")
     )
     if magic != MAGIC:
         raise ProtocolError(f"frame header: begins with {magic!r}, not {MAGIC!r}")
-    if version != VERSION:
+    if spoken != VERSION:
         raise ProtocolError(
-            f"frame header: version {version}, and this side speaks {VERSION}; install the same "
-            "version of colonnade on both sides"
+            f"frame header: version {spoken}, and this side speaks {VERSION} (colonnade "
+            f"{RELEASE}); install the same version of colonnade on both sides"
         )
     if reserved:
         raise ProtocolError(f"frame header: reserved bits {reserved:#06x} are set")
     try:
-        kind = Kind(code)
+        kind = FrameKind(code)
     except ValueError as error:
         raise ProtocolError(f"frame header: unknown kind {code}") from error
     inner = Reader(reader.take(length, f"{kind.name} frame"))
@@ -219,31 +231,34 @@ def _read_frame(reader: Reader) -> Frame:
     return Frame(kind, number, seen, body)
 
 
-def _read_body(kind: Kind, reader: Reader) -> Body:
-    if kind is Kind.CALL:
+def _read_body(kind: FrameKind, reader: Reader) -> Body:
+    if kind is FrameKind.CALL:
         exchange, wants = reader.number(I64, "exchange"), reader.flag("wants reply")
-        verb = reader.text(MAX_NAME, "verb")
+        verb = reader.name("verb")
         count = reader.number(U8, "number of arguments")
         if count > _MAX_ARGUMENTS:
             raise ProtocolError(f"{count} arguments; at most {_MAX_ARGUMENTS}")
         arguments = tuple(read_value(reader, f"argument {at}") for at in range(count))
         summand = _read_summand(reader) if reader.flag("part of a sum") else None
         return CallBody(verb, arguments, exchange, wants, summand)
-    if kind is Kind.REPLY:
+    if kind is FrameKind.REPLY:
         seconds = reader.float("seconds")
         if not (seconds >= 0 and math.isfinite(seconds)):
             raise ProtocolError(f"seconds: a time span, got {seconds}")
         if reader.flag("failed"):
-            kind_of = reader.text(MAX_NAME, "kind of failure")
-            return ReplyBody(None, Failure(kind_of, reader.text(_MAX_REASON, "failure")), seconds)
+            kind_of = reader.name("kind of failure")
+            return ReplyBody(
+                None, Failure(kind_of, printable(reader.text(_MAX_REASON, "failure"))), seconds
+            )
         return ReplyBody(read_value(reader, "value"), None, seconds)
-    if kind is Kind.HELLO:
+    if kind is FrameKind.HELLO:
         incarnation, session = reader.number(U64, "incarnation"), reader.number(U64, "session")
-        return Hello(reader.text(MAX_NAME, "name"), incarnation, session)
-    if kind in (Kind.WELCOME, Kind.OPEN, Kind.CLOSE):
-        return Opening(reader.number(U64, "session"), reader.text(MAX_NAME, "purpose"))
-    if kind is Kind.REFUSE:
-        return Notice(reader.text(MAX_NAME, "kind"), reader.text(_MAX_REASON, "message"))
+        return Hello(reader.name("name"), incarnation, session, reader.name("release"))
+    if kind in (FrameKind.WELCOME, FrameKind.OPEN, FrameKind.CLOSE):
+        session = reader.number(U64, "session")
+        return Opening(session, reader.name("purpose"), reader.name("release"))
+    if kind is FrameKind.REFUSE:
+        return Notice(reader.name("kind"), printable(reader.text(_MAX_REASON, "message")))
     return None
 
 
@@ -252,4 +267,4 @@ def _read_summand(reader: Reader) -> Summand:
     count = reader.number(U32, "parties of a sum")
     if count > _MAX_SUMMANDS:
         raise ProtocolError(f"a sum of {count} parties; at most {_MAX_SUMMANDS}")
-    return Summand(serial, tuple(reader.text(MAX_NAME, "party of a sum") for _ in range(count)))
+    return Summand(serial, tuple(reader.name("party of a sum") for _ in range(count)))

@@ -1,8 +1,8 @@
 """The label holder's endpoint: parties dial in here, each keeps one stream.
 
-A session is one use of the links (a training, an alignment): calls are numbered within it, kept
-until the party has taken them up, and sent again after a cut. A party that comes back as another
-process has lost its half of the session, which is told to whoever waits for it.
+A session is one use of the links (a training, an alignment). Calls are numbered within a session,
+kept until the party has taken them up, and sent again after a cut. A party that comes back as
+another process has lost its half of the session; the session's fabric is told so.
 """
 
 from __future__ import annotations
@@ -27,24 +27,26 @@ from colonnade.core.errors import (
     RunError,
 )
 from colonnade.core.fabric import Clock
+from colonnade.fabrics.grpc.call_queue import Arrivals, CallQueue
 from colonnade.fabrics.grpc.event_loop import event_loop, run_there
 from colonnade.fabrics.grpc.frames import (
+    RELEASE,
+    FrameKind,
     Hello,
-    Kind,
     Notice,
     Opening,
     decode_frames,
     encode_frame,
 )
+from colonnade.fabrics.grpc.front import Front, FrontLimits
 from colonnade.fabrics.grpc.identity import Identity
-from colonnade.fabrics.grpc.lines import Line
-from colonnade.fabrics.grpc.posts import Arrivals, Post
-from colonnade.fabrics.grpc.settings import METHOD, SWEEP_SECONDS, LinkSpec
-from colonnade.fabrics.grpc.streams import Link, LinkStatus, Stream
+from colonnade.fabrics.grpc.link_settings import METHOD, SWEEP_SECONDS, LinkSpec
+from colonnade.fabrics.grpc.party_links import LinkStatus, PartyLink, PartyStream
+from colonnade.fabrics.grpc.stream_operations import StreamOperations
 
 __all__ = ["Admit", "Hub"]
 
-# A peer's certificate (PEM) to the name that it stands for; or IdentityRefused.
+# Gives the name that a peer's certificate (PEM) is for, or raises IdentityRefused.
 Admit = Callable[[bytes], str]
 
 _LOG = logging.getLogger("colonnade.hub")
@@ -53,9 +55,10 @@ _LOG = logging.getLogger("colonnade.hub")
 class Hub:
     """Listens for parties; everything but the public methods runs on the event loop.
 
-    ``admit`` decides who a certificate belongs to; TLS has already checked that the federation's
-    authority signed it and that it has not expired. ``handlers`` answer other calls over the same
-    links, with the same certificates.
+    ``admit`` gives the name that a certificate is for; TLS has already checked that the
+    federation's authority signed it and that it has not expired. ``handlers`` answer other calls
+    at the same address, with the same certificates. With ``front`` strangers are held to these
+    numbers of connections before they reach gRPC. ``note`` is told when a session begins and ends.
     """
 
     def __init__(
@@ -66,50 +69,58 @@ class Hub:
         address: str = "127.0.0.1:0",
         links: LinkSpec | None = None,
         handlers: Sequence[grpc.GenericRpcHandler] = (),
+        front: FrontLimits | None = None,
+        note: Callable[[str, Mapping[str, Any]], None] = lambda event, fields: None,
     ) -> None:
         self.links = links or LinkSpec()
         self._handlers = tuple(handlers)
         self._identity = identity
         self._admit = admit
-        self._known: dict[str, Link] = {}
+        self._note = note
+        self._known: dict[str, PartyLink] = {}
         self._changed = threading.Condition()
+        self.front = (
+            None if front is None else Front(front, gone_after=self.links.keepalive_timeout)
+        )
         self.port = run_there(self._start(address))
+
+    @property
+    def identity(self) -> Identity:
+        """The identity that it shows to parties."""
+        return self._identity
 
     # From the thread that runs the method
 
     def open(
         self, parties: Iterable[str], *, purpose: str, arrivals: Arrivals, clock: Clock
-    ) -> dict[str, Post]:
-        """Begin a session with these parties; whoever is not there yet joins when it comes."""
-        session = secrets.randbits(63) | 1
-        posts = {
-            name: Post(
-                party=name,
-                session=session,
-                purpose=purpose,
-                arrivals=arrivals,
-                clock=clock,
-                spec=self.links,
-            )
+    ) -> dict[str, CallQueue]:
+        """Begin a session with these parties; a party that connects later joins it then."""
+        opening = Opening(secrets.randbits(63) | 1, purpose)
+        parties = tuple(parties)
+        self._note("session began", {"purpose": purpose, "parties": list(parties)})
+        queues = {
+            name: CallQueue(name, opening, arrivals=arrivals, clock=clock, spec=self.links)
             for name in parties
         }
-        run_there(self._open(posts))
-        return posts
+        run_there(self._open(queues))
+        return queues
 
-    def close_session(self, posts: Mapping[str, Post]) -> None:
-        """End a session; calls under way are forgotten."""
-        run_there(self._close_session(posts))
+    def close_session(self, queues: Mapping[str, CallQueue]) -> None:
+        """End a session; calls under way are dropped."""
+        run_there(self._close_session(queues))
+        for opening in {calls.opening for calls in queues.values()}:
+            self._note("session ended", {"purpose": opening.purpose, "parties": list(queues)})
 
-    def wake(self, posts: Mapping[str, Post]) -> None:
-        """Have what was sent written out."""
-        event_loop().call_soon_threadsafe(self._wake, posts)
+    def wake(self, queues: Mapping[str, CallQueue]) -> None:
+        """Have the queued calls written to the streams."""
+        event_loop().call_soon_threadsafe(self._wake, queues)
 
     def status(self) -> dict[str, LinkStatus]:
-        """How every link that was ever there is doing."""
+        """The status of every party's link since the hub began."""
         return {name: replace(link.status) for name, link in sorted(self._known.items())}
 
     def wait_for(self, names: Iterable[str], timeout: float | None = None) -> tuple[str, ...]:
-        """Wait until all of them are connected; those who are not when the time is over."""
+        """Wait until all are connected; returns those that are not when the time is over."""
         wanted = sorted(names)
 
         def absent() -> tuple[str, ...]:
@@ -127,30 +138,45 @@ class Hub:
         run_there(self._disconnect(name, reason))
 
     def renew(self, identity: Identity) -> None:
-        """Use another certificate from now on; links are cut for a moment and made anew.
+        """Use another certificate from now on; this cuts the links for a moment.
 
-        gRPC could ask for the certificate at every handshake instead. But it asks from threads of
-        its own, and has crashed doing so.
+        gRPC could ask for the certificate at every handshake instead, but it asks from threads of
+        its own and has crashed doing so.
         """
         if identity != self._identity:
             self._identity = identity
             run_there(self._listen_anew())
 
     def close(self) -> None:
-        """Hang up on everybody and stop listening."""
+        """End all streams and stop listening."""
         run_there(self._stop())
 
     # On the event loop
 
     async def _start(self, address: str) -> int:
-        host, _, _ = address.rpartition(":")
-        port = await self._listen(address)
-        self._address = f"{host}:{port}"
+        if self.front is None:
+            host, _, _ = address.rpartition(":")
+            port = await self._listen(address)
+            self._address = f"{host}:{port}"
+        else:
+            self._address = f"unix:{self.front.socket}"
+            port = await self.front.start(address)
+            await self._listen(self._address)
         self._sweeping = asyncio.ensure_future(self._sweep())
         return port
 
     async def _listen(self, address: str) -> int:
-        self._server = grpc.aio.server(options=[*self.links.options(), ("grpc.so_reuseport", 0)])
+        hello = int(self.links.hello_timeout * 1000)
+        self._server = grpc.aio.server(
+            options=[
+                *self.links.options(),
+                ("grpc.so_reuseport", 0),
+                # Whoever has not shown a certificate by then, or calls nobody, has to go.
+                ("grpc.server_handshake_timeout_ms", hello),
+                ("grpc.max_connection_idle_ms", max(60_000, hello)),
+                ("grpc.max_concurrent_streams", 8),
+            ]
+        )
         handler = grpc.stream_stream_rpc_method_handler(self._connected)
         service, _, method = METHOD[1:].partition("/")
         self._server.add_generic_rpc_handlers(
@@ -163,7 +189,7 @@ class Hub:
         try:
             port: int = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
-            raise ConfigError(f"hub.address: can't listen on {address}: {error}") from error
+            raise ConfigError(f"hub.address: can't listen behind {address}: {error}") from error
         await self._server.start()
         return port
 
@@ -181,55 +207,52 @@ class Hub:
 
     async def _stop(self) -> None:
         self._sweeping.cancel()
+        if self.front is not None:
+            await self.front.stop()
         await self._server.stop(None)
 
-    async def _open(self, posts: Mapping[str, Post]) -> None:
-        for name, post in posts.items():
-            link = self._known.setdefault(name, Link(name))
-            self._let_go(link)
-            link.post = post
+    async def _open(self, queues: Mapping[str, CallQueue]) -> None:
+        for name, calls in queues.items():
+            link = self._known.setdefault(name, PartyLink(name))
+            self._end_calls(link)
+            link.calls = calls
             if link.stream is not None:
-                self._begin(link.stream, post)
+                self._begin(link.stream, calls)
 
-    def _begin(self, stream: Stream, post: Post) -> None:
-        post.incarnation = stream.incarnation
-        post.outbox.rewind(0)
-        opening = Opening(post.session, post.purpose)
-        stream.control.append(encode_frame(Kind.OPEN, opening))
-        stream.has_news.set()
+    def _begin(self, stream: PartyStream, calls: CallQueue) -> None:
+        calls.incarnation = stream.incarnation
+        calls.outbox.rewind(0)
+        stream.send(encode_frame(FrameKind.OPEN, calls.opening))
 
-    def _let_go(self, link: Link) -> None:
-        if link.post is not None:
-            link.post.outbox.close()
-            link.post = None
+    def _end_calls(self, link: PartyLink) -> None:
+        if link.calls is not None:
+            link.calls.outbox.close()
+            link.calls = None
 
-    async def _close_session(self, posts: Mapping[str, Post]) -> None:
-        for name, post in posts.items():
+    async def _close_session(self, queues: Mapping[str, CallQueue]) -> None:
+        for name, calls in queues.items():
             link = self._known[name]
-            if link.post is post:
-                self._let_go(link)
+            if link.calls is calls:
+                self._end_calls(link)
                 if link.stream is not None:
-                    link.stream.control.append(
-                        encode_frame(Kind.CLOSE, Opening(post.session, post.purpose))
-                    )
-                    link.stream.has_news.set()
-            post.outbox.close()
+                    link.stream.send(encode_frame(FrameKind.CLOSE, calls.opening))
+            calls.outbox.close()
 
-    def _wake(self, posts: Mapping[str, Post]) -> None:
-        for name, post in posts.items():
+    def _wake(self, queues: Mapping[str, CallQueue]) -> None:
+        for name, calls in queues.items():
             stream = self._known[name].stream
-            if stream is not None and post.outbox.has_unsent:
+            if stream is not None and calls.outbox.has_unsent:
                 stream.has_news.set()
 
     async def _sweep(self) -> None:
-        """Write out what waits for company that does not come."""
+        """Write out calls and acknowledgements that nothing else has sent along."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             for link in self._known.values():
-                post, stream = link.post, link.stream
-                if post is None or stream is None:
+                calls, stream = link.calls, link.stream
+                if calls is None or stream is None:
                     continue
-                if post.outbox.has_unsent or post.seen > post.acknowledged:
+                if calls.outbox.has_unsent or calls.seen > calls.acknowledged:
                     stream.has_news.set()
 
     async def _disconnect(self, name: str, reason: str) -> None:
@@ -237,28 +260,28 @@ class Hub:
         if link is None or link.stream is None:
             return
         stream = link.stream
-        # From now on nothing of it is heard; it hangs up when it has heard why.
+        # From now on its frames are dropped; the party ends the stream when it has the reason.
         link.detach()
-        await stream.end(encode_frame(Kind.REFUSE, Notice("IdentityRefused", reason)))
+        await stream.end(encode_frame(FrameKind.REFUSE, Notice("IdentityRefused", reason)))
 
     async def _connected(self, _: Any, context: Any) -> None:
         """One stream of one party, from its hello to its end."""
-        link: Link | None = None
-        stream: Stream | None = None
-        line = Line(context)
+        link: PartyLink | None = None
+        stream: PartyStream | None = None
+        wire = StreamOperations(context)
         try:
             name = self._admitted(context)
             async with asyncio.timeout(self.links.hello_timeout):
-                hello, received = await self._hello(line, name)
-            link = self._known.setdefault(name, Link(name))
-            stream = Stream(line, hello)
-            await line.write(self._attach(link, stream, hello, received))
+                hello, received = await self._hello(wire, name)
+            link = self._known.setdefault(name, PartyLink(name))
+            stream = PartyStream(wire, hello)
+            await wire.write(self._attach(link, stream, hello, received))
             stream.writing = asyncio.ensure_future(
                 link.write(stream, self.links.message_bytes // 2)
             )
             await link.read(stream)
         except ColonnadeError as error:
-            await self._refuse(line, link, stream, error)
+            await self._refuse(wire, link, stream, error)
         except (TimeoutError, EOFError) as error:
             _LOG.info("a stream ended: %s", type(error).__name__)
         finally:
@@ -273,13 +296,13 @@ class Hub:
             raise IdentityRefused("no certificate; every party needs one of this federation")
         return self._admit(certificate)
 
-    async def _hello(self, line: Line, name: str) -> tuple[Hello, int]:
-        message = await line.read()
+    async def _hello(self, wire: StreamOperations, name: str) -> tuple[Hello, int]:
+        message = await wire.read()
         if message is grpc.aio.EOF:
             raise EOFError
         frame, *rest = decode_frames(message)
         hello = frame.body
-        if frame.kind is not Kind.HELLO or not isinstance(hello, Hello) or rest:
+        if frame.kind is not FrameKind.HELLO or not isinstance(hello, Hello) or rest:
             raise ProtocolError(f"a stream begins with HELLO alone, not with {frame.kind.name}")
         if hello.name != name:
             raise IdentityRefused(
@@ -287,42 +310,49 @@ class Hub:
             )
         return hello, frame.seen
 
-    def _attach(self, link: Link, stream: Stream, hello: Hello, received: int) -> bytes:
-        """Make it the party's stream; gives the welcome."""
+    def _attach(self, link: PartyLink, stream: PartyStream, hello: Hello, received: int) -> bytes:
+        """Make it the party's stream; returns the WELCOME frame."""
         if link.stream is not None:
             if link.stream.incarnation != stream.incarnation:
                 raise RunError(
                     f"party '{link.name}' is connected already, by another process; stop that one, "
                     "or wait until its connection is found dead"
                 )
-            # A read under way is not cancelled: the old stream ends by itself, unheard.
+            # A read under way is not cancelled: the old stream ends by itself, its frames dropped.
             link.stream.is_ending = True
             link.stream.has_news.set()
         link.stream = stream
-        post = link.post
-        if post is None:
-            welcome, seen = Opening(0, ""), 0
-        else:
-            welcome, seen = Opening(post.session, post.purpose), post.seen
-        if post is not None:
-            post.acknowledged = 0
-            if hello.session == post.session:
-                post.outbox.rewind(received)
-            elif post.incarnation in (None, stream.incarnation):
-                self._begin(stream, post)
+        calls = link.calls
+        welcome, seen = Opening(0, ""), 0
+        if calls is not None:
+            welcome, seen = calls.opening, calls.seen
+            calls.acknowledged = 0
+            if hello.session == calls.session:
+                calls.outbox.rewind(received)
+            elif calls.incarnation in (None, stream.incarnation):
+                self._begin(stream, calls)
             else:
                 link.status.num_restarts += 1
-                post.lose()
+                calls.lose()
         stream.has_news.set()
         link.status.num_connects += 1
         link.status.is_connected = True
         _LOG.info("party '%s' is connected", link.name)
         with self._changed:
             self._changed.notify_all()
-        return encode_frame(Kind.WELCOME, welcome, seen=seen)
+        link.status.release = hello.release
+        if hello.release != RELEASE:
+            _LOG.warning(
+                "party '%s' runs colonnade %s, this hub %s", link.name, hello.release, RELEASE
+            )
+        return encode_frame(FrameKind.WELCOME, replace(welcome, release=RELEASE), seen=seen)
 
     async def _refuse(
-        self, line: Line, link: Link | None, stream: Stream | None, error: ColonnadeError
+        self,
+        wire: StreamOperations,
+        link: PartyLink | None,
+        stream: PartyStream | None,
+        error: ColonnadeError,
     ) -> None:
         kind = type(error).__name__
         _LOG.warning("%s refused: %s: %s", "a peer" if link is None else link.name, kind, error)
@@ -330,10 +360,10 @@ class Hub:
             link.status.num_refused += 1
             link.status.last_error = f"{kind}: {error}"
         if isinstance(error, IdentityRefused) and error.may_pass:
-            kind = RunError.__name__  # so the party goes on dialling
-        notice = encode_frame(Kind.REFUSE, Notice(kind, str(error)))
+            kind = RunError.__name__  # so that the party goes on dialling
+        notice = encode_frame(FrameKind.REFUSE, Notice(kind, str(error)))
         if stream is not None and stream.writing is not None:
             await stream.end(notice)
         else:
             with contextlib.suppress(Exception):
-                await line.write(notice)
+                await wire.write(notice)

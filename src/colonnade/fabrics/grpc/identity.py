@@ -1,4 +1,4 @@
-"""Who somebody is on the network: a name, a certificate, its key, and the authority behind it."""
+"""An identity on the network: a name, a certificate, its key, and the authority's certificate."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 __all__ = ["HUB_NAME", "Identity"]
 
-# The one DNS name in the certificate of every hub (subject alternative name), whatever its
-# address: a hub may move, and no party's certificate has this name.
+# Every hub's certificate has this DNS name (subject alternative name), whatever its address: a hub
+# may move. No party's certificate has it.
 HUB_NAME = "hub.colonnade"
 
 

@@ -1,4 +1,4 @@
-"""Frames that were sent and may have to be sent again: kept until the other side has them."""
+"""Frames to send, kept until the other side acknowledges them, and sent again after a cut."""
 
 from __future__ import annotations
 
@@ -24,30 +24,27 @@ class Outbox:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is kept any more."""
+        """Whether ``close`` was called."""
         return self._is_closed
 
     @property
     def num_bytes(self) -> int:
-        """How much is kept."""
+        """Bytes of all frames that are kept."""
         return self._num_bytes
 
     @property
     def has_unsent(self) -> bool:
-        """Whether something waits to be written."""
+        """Whether a frame waits to be written."""
         return bool(self._unsent)
 
     def put(self, number: int, frame: bytes, timeout: float | None = None) -> bool:
-        """Add a frame, waiting while there is no room; whether it was added.
+        """Add a frame, waiting while there is no room; returns whether it was added.
 
-        Whatever its size, a frame fits into an empty outbox.
+        An empty outbox takes a frame of any size.
         """
         with self._changed:
-            if not self._has_room(frame) and not self._changed.wait_for(
-                lambda: self._has_room(frame), timeout
-            ):
-                return False
-            if self._is_closed:
+            has_room = self._changed.wait_for(lambda: self._has_room(frame), timeout)
+            if not has_room or self._is_closed:
                 return False
             self._unsent.append((number, frame))
             self._num_bytes += len(frame)
@@ -61,7 +58,7 @@ class Outbox:
         )
 
     def take(self, most_bytes: int) -> list[bytes]:
-        """The next frames to write together; they stay here as sent."""
+        """The next frames to write together; they are kept until they are acknowledged."""
         taken: list[bytes] = []
         total = 0
         with self._changed:
@@ -84,18 +81,18 @@ class Outbox:
             self._changed.notify_all()
 
     def drain(self, timeout: float) -> bool:
-        """Wait until the other side has everything; whether it has."""
+        """Wait until the other side has everything; returns whether it has."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._num_bytes, timeout)
 
     def rewind(self, received: int) -> None:
-        """After a cut: what the other side has not received is to be sent again."""
+        """After a cut: send the frames after this number again."""
         with self._changed:
             while self._sent and self._sent[-1][0] > received:
                 self._unsent.appendleft(self._sent.pop())
 
     def close(self) -> None:
-        """Forget everything, and let nobody wait."""
+        """Drop everything, and release threads that wait."""
         with self._changed:
             self._is_closed = True
             self._unsent.clear()

@@ -1,7 +1,7 @@
-"""Values in frames: a closed set of types as bytes, each length checked before it is believed.
+"""Values in frames: a closed set of types as bytes; every length is checked before it is used.
 
-A tag of one byte and then the value; numbers are little-endian, tensors are dtype, shape and raw
-bytes. Whatever is not exactly so is a ProtocolError that says what.
+A value is a tag of one byte and its content. Numbers are little-endian, tensors are dtype, shape
+and raw bytes. Any deviation is a ProtocolError that names it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from colonnade.core.errors import ProtocolError
 from colonnade.core.messages import Batch, Value
+from colonnade.core.printable import printable
 
 __all__ = [
     "F64",
@@ -35,10 +36,10 @@ U8, U32, U64 = (struct.Struct(f"<{code}") for code in "BIQ")
 I64, F64 = struct.Struct("<q"), struct.Struct("<d")
 
 MAX_NAME = 1024
-_MAX_TEXT = 64 * 1024 * 1024
+_MAX_TEXT = 4 * 1024 * 1024
 _MAX_ENTRIES = 65_536
 _MAX_DIMENSIONS = 8
-# So many elements at most, counting empty dimensions as one: no shape overflows anything.
+# Counted with empty dimensions as one, so that no shape overflows.
 _MAX_ELEMENTS = 1 << 40
 
 _DTYPES = (
@@ -132,7 +133,7 @@ def _put_tensor(parts: list[bytes | memoryview], tensor: Tensor) -> None:
 
 
 class Reader:
-    """Takes one field after the other, and never more than there is."""
+    """Reads one field after the other, and never beyond the end."""
 
     __slots__ = ("_at", "_view")
 
@@ -155,21 +156,26 @@ class Reader:
     def number(self, code: struct.Struct, what: str) -> int:
         if self.left < code.size:
             raise ProtocolError(f"{what}: the frame ends before it")
-        (value,) = code.unpack_from(self._view, self._at)
+        value: int = code.unpack_from(self._view, self._at)[0]
         self._at += code.size
-        found: int = value
-        return found
+        return value
 
     def float(self, what: str) -> float:
-        (value,) = F64.unpack(self.take(8, what))
-        found: float = value
-        return found
+        value: float = F64.unpack(self.take(8, what))[0]
+        return value
 
     def flag(self, what: str) -> bool:
         value = self.number(U8, what)
         if value > 1:
             raise ProtocolError(f"{what}: 0 or 1, got {value}")
         return bool(value)
+
+    def name(self, what: str) -> str:
+        """A text that names something: it is refused if it could not be shown as it is."""
+        text = self.text(MAX_NAME, what)
+        if not text.isprintable():
+            raise ProtocolError(f"{what}: {printable(text, most=80)!r} can't be shown as it is")
+        return text
 
     def text(self, most: int, what: str) -> str:
         length = self.number(U32, what)
@@ -198,7 +204,7 @@ def read_value(reader: Reader, what: str, *, nested: bool = False) -> Value:
             return None
         if tag == b"b":
             number = reader.number(I64, f"{what}, batch number")
-            return Batch(reader.text(MAX_NAME, f"{what}, part"), number)
+            return Batch(reader.name(f"{what}, part"), number)
         if tag == b"m":
             return _read_table(reader, what)
     raise ProtocolError(f"{what}: unknown type {tag!r}")
@@ -210,7 +216,7 @@ def _read_table(reader: Reader, what: str) -> Value:
         raise ProtocolError(f"{what}: a table of {count} entries; at most {_MAX_ENTRIES}")
     table: dict[str, Value] = {}
     for _ in range(count):
-        key = reader.text(MAX_NAME, f"{what}, key")
+        key = reader.name(f"{what}, key")
         if key in table:
             raise ProtocolError(f"{what}: key '{key}' stands twice")
         table[key] = read_value(reader, f"{what}, '{key}'", nested=True)
@@ -218,7 +224,7 @@ def _read_table(reader: Reader, what: str) -> Value:
 
 
 def _read_tensor(reader: Reader, what: str) -> Tensor:
-    """A tensor in memory of its own: aligned as torch's are, and the receiver's to change."""
+    """A tensor in memory of its own: aligned as torch needs it, and free to be changed."""
     code = reader.number(U8, f"{what}, dtype")
     if code >= len(_DTYPES):
         raise ProtocolError(f"{what}: unknown dtype {code}")

@@ -1,0 +1,155 @@
+"""Callers of an HTTP service, many at a time: one connection each, one request after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Calls", "call_at_rate", "call_once", "call_together"]
+
+# Connections of ``call_at_rate``; a request that finds none free counts as late.
+_NUM_CONNECTIONS = 64
+
+
+@dataclass
+class Calls:
+    """What came of many requests, in the order of their answers."""
+
+    seconds: list[float] = field(default_factory=list)
+    in_order: list[int] = field(default_factory=list)
+    num_contradictions: int = 0
+    _answers: dict[Any, Any] = field(default_factory=dict)
+
+    def add(self, seconds: float, status: int, body: bytes) -> None:
+        """Note one answer, and whether the same blocks of the same id gave another one before."""
+        self.seconds.append(seconds)
+        self.in_order.append(status)
+        for row in json.loads(body).get("predictions", ()) if status == 200 else ():
+            if "value" in row:
+                known = self._answers.setdefault((row["id"], *row["parties"]), row["value"])
+                self.num_contradictions += known != row["value"]
+
+    @property
+    def num_failed(self) -> int:
+        """Requests that were not answered with 200."""
+        return sum(status != 200 for status in self.in_order)
+
+    def told_statuses(self) -> dict[str, int]:
+        """How many answers had each status."""
+        return {str(status): self.in_order.count(status) for status in sorted(set(self.in_order))}
+
+
+class _Connection:
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(self, path: str, content: Any) -> tuple[int, bytes]:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._streams
+        body = json.dumps(content).encode()
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        writer.write(head.encode() + body)
+        answered = await reader.readuntil(b"\r\n\r\n")
+        marked = answered.lower().partition(b"content-length:")[2]
+        content = await reader.readexactly(int(marked.partition(b"\r\n")[0]))
+        return int(answered[9:12]), content
+
+    async def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            await self._streams[1].wait_closed()
+
+
+def call_together(
+    port: int,
+    *,
+    num_callers: int,
+    seconds: float,
+    content: Callable[[int], Any],
+    between: Callable[[], Any] | None = None,
+) -> Calls:
+    """Have many callers ask for a while.
+
+    Args:
+        port: Of a service on this machine.
+        num_callers: Connections at a time.
+        seconds: For how long requests begin.
+        content: The JSON of the n-th request.
+        between: A coroutine that runs beside them.
+
+    Returns:
+        The time and status of every request.
+    """
+    found = Calls()
+
+    async def caller(number: int, end: float) -> None:
+        connection = _Connection(port)
+        while time.monotonic() < end:
+            began = time.perf_counter()
+            status, body = await connection.post("/v1/predict", content(number))
+            found.add(time.perf_counter() - began, status, body)
+            number += num_callers
+        await connection.close()
+
+    async def everybody() -> None:
+        end = time.monotonic() + seconds
+        others = [between()] if between is not None else []
+        await asyncio.gather(*others, *(caller(number, end) for number in range(num_callers)))
+
+    asyncio.run(everybody())
+    return found
+
+
+def call_at_rate(
+    port: int, *, rate: float, num_requests: int, content: Callable[[int], Any]
+) -> Calls:
+    """Send requests at fixed moments, whether or not the ones before are answered.
+
+    Args:
+        port: Of a service on this machine.
+        rate: Requests a second.
+        num_requests: How many.
+        content: The JSON of the n-th request.
+
+    Returns:
+        Times count from the moment at which a request was due.
+    """
+    found = Calls()
+
+    async def everybody() -> None:
+        free: asyncio.LifoQueue[_Connection] = asyncio.LifoQueue()
+        for _ in range(_NUM_CONNECTIONS):
+            free.put_nowait(_Connection(port))
+        began = time.perf_counter()
+
+        async def one(number: int) -> None:
+            due = began + number / rate
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            connection = await free.get()
+            status, body = await connection.post("/v1/predict", content(number))
+            found.add(time.perf_counter() - due, status, body)
+            free.put_nowait(connection)
+
+        await asyncio.gather(*(one(number) for number in range(num_requests)))
+        while not free.empty():
+            await free.get_nowait().close()
+
+    asyncio.run(everybody())
+    return found
+
+
+async def call_once(port: int, path: str, content: Any) -> tuple[int, Any]:
+    """One request: its status and its JSON."""
+    connection = _Connection(port)
+    status, body = await connection.post(path, content)
+    await connection.close()
+    return status, json.loads(body)

@@ -1,0 +1,70 @@
+"""``colonnade federation serve``: predictions of a federation's run over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from colonnade.cli.console import RunDirectory, require_network, say
+from colonnade.cli.serve import (
+    Host,
+    IdColumn,
+    Keys,
+    Port,
+    TlsAuthority,
+    TlsCertificate,
+    TlsKey,
+    require_serving,
+    tls_files,
+)
+
+__all__ = ["serve"]
+
+
+def serve(
+    directory: Annotated[
+        Path, typer.Argument(help="The federation's directory.", show_default=False)
+    ],
+    run: RunDirectory,
+    ids: Annotated[
+        Path, typer.Option(help="A table with the ids that may be asked for (CSV, Parquet).")
+    ],
+    id_column: IdColumn = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    keys: Keys = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    tls_authority: TlsAuthority = None,
+    wait: Annotated[
+        float, typer.Option(help="Seconds to wait for parties that are not connected.", min=0.0)
+    ] = 30.0,
+) -> None:
+    """Serve a run's predictions over HTTP; every party answers for its own columns.
+
+    A method that can do without blocks answers at the deadline with whoever came.
+
+    Example:  colonnade federation serve bank-federation runs/credit --ids customers.csv
+    """
+    require_network()
+    require_serving()
+    from colonnade.federate.logs import log_to
+    from colonnade.federate.opened_hub import open_hub
+    from colonnade.federate.prediction import networked_links
+    from colonnade.serve.federation_serving import FederationLoader, serve_federation
+    from colonnade.serve.run_serving import ServeSettings
+
+    settings = ServeSettings(
+        host=host,
+        port=port,
+        keys=keys,
+        tls=tls_files(tls_certificate, tls_key, tls_authority),
+        id_column=id_column,
+    )
+    links = networked_links(run)
+    log_to()
+    with open_hub(directory, links=links) as hub:
+        loader = FederationLoader(hub, directory, run, ids, settings, wait_seconds=wait, say=say)
+        serve_federation(loader, settings, started=lambda address: say(f"serving at {address}"))

@@ -1,0 +1,114 @@
+"""The training loop's settings and state: when it ends, how far it is, where the time went."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from colonnade.core.errors import ConfigError
+from colonnade.core.fabric import Fabric
+
+__all__ = ["Event", "LoopState", "Stop", "Timekeeper"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    """When training ends: whichever comes first.
+
+    ``target`` is a quality on the validation part; ``patience`` counts evaluations without a new
+    best, after which training ends and goes back to the best. Both look at ``metric``: the task's
+    own (accuracy or R²) if not given. Evaluations come every ``evaluate_every`` exchanges, once per
+    epoch if not given.
+    """
+
+    exchanges: int | None = None
+    epochs: int | None = None
+    target: float | None = None
+    patience: int | None = None
+    metric: str | None = None
+    evaluate_every: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.exchanges is None and self.epochs is None:
+            raise ConfigError("set exchanges or epochs, so that training ends for certain")
+        for name in ("exchanges", "epochs", "patience", "evaluate_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}: must be at least 1, got {value}")
+
+
+@dataclass
+class LoopState:
+    """How far training is; part of every checkpoint."""
+
+    exchange: int = 0
+    best_quality: float = -math.inf
+    best_exchange: int = 0
+    num_without_best: int = 0
+    # Seconds since the beginning, over all resumes. On a simulated clock: those of exchanges alone.
+    elapsed: float = 0.0
+    # Of these: spent on evaluations, on checkpoints, and while no process trained.
+    evaluating: float = 0.0
+    keeping: float = 0.0
+    outages: float = 0.0
+    # When this state was kept, by the wall clock; only where time is real.
+    kept_at: float | None = None
+    # Evaluations and checkpoints that were due while an earlier one was still under way.
+    skipped_evaluations: int = 0
+    skipped_checkpoints: int = 0
+    stopped_by: str = ""
+
+
+class Event(NamedTuple):
+    """One exchange done; with metrics of the validation part when an evaluation came out.
+
+    Attributes:
+        exchange: How many exchanges are done.
+        loss: Of this one.
+        metrics: What came out of an evaluation, if one ended here.
+        is_best: Whether that is a new best.
+        measured: The exchange that was evaluated; an earlier one, if parties took their time.
+        is_asked: Whether an evaluation of this exchange began, or was made.
+        skipped: Whom an evaluation waits for that is still under way, so that the one due here was
+            left out.
+    """
+
+    exchange: int
+    loss: float
+    metrics: Mapping[str, float] | None
+    is_best: bool
+    measured: int = 0
+    is_asked: bool = False
+    skipped: tuple[str, ...] | None = None
+
+
+class Timekeeper:
+    """Keeps a loop's account of time, on the fabric's own clock."""
+
+    def __init__(self, fabric: Fabric, loop: LoopState) -> None:
+        self._fabric = fabric
+        self._loop = loop
+        self._began = fabric.elapsed_seconds()
+        self._before = loop.elapsed
+
+    def look(self) -> None:
+        """Bring ``elapsed`` up to date, where time passes by itself."""
+        if self._fabric.has_real_time:
+            self._loop.elapsed = self._before + self._fabric.elapsed_seconds() - self._began
+
+    @contextmanager
+    def on(self, what: Literal["training", "evaluating", "keeping"]) -> Iterator[None]:
+        """Count the time of what is done inside."""
+        began = self._fabric.elapsed_seconds()
+        try:
+            yield
+        finally:
+            took = self._fabric.elapsed_seconds() - began
+            if what != "training":
+                setattr(self._loop, what, getattr(self._loop, what) + took)
+            elif not self._fabric.has_real_time:
+                self._loop.elapsed += took
+            self.look()

@@ -1,0 +1,41 @@
+"""Patience: how long the label holder waits for a party, and what it does then; arrivals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from colonnade.core.errors import ConfigError
+
+__all__ = ["Arrival", "Patience"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long to wait for a party that does not answer, and what then.
+
+    ``timeout`` counts ticks (milliseconds); without one the label holder waits for ever. When it
+    has passed, ``stop`` ends the run with an error that names the party, ``continue`` goes on
+    without it (only for methods that can).
+    """
+
+    timeout: int | None = None
+    then: Literal["stop", "continue"] = "stop"
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and self.timeout < 1:
+            raise ConfigError(f"timeout: at least 1 tick, got {self.timeout}")
+
+
+class Arrival(NamedTuple):
+    """One answer to a started call.
+
+    Attributes:
+        party: Who answered.
+        value: The answer.
+        tick: When it arrived.
+    """
+
+    party: str
+    value: Any
+    tick: int

@@ -1,0 +1,352 @@
+"""The fabric whose parties are elsewhere: calls leave over the hub's links.
+
+Calls are written out together when the method begins to wait, so that a synchronous step costs one
+round trip. A party of the label holder's own runs here, in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import weakref
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from colonnade.core.errors import ConfigError, Deadlock, NoAnswer
+from colonnade.core.fabric import (
+    TICKS_PER_SECOND,
+    Clock,
+    Cut,
+    Fabric,
+    RealClock,
+    not_yet,
+    num_call_bytes,
+    num_payload_bytes,
+)
+from colonnade.core.messages import Call, Reply, pack_reply, unpack_reply
+from colonnade.core.parties import Patience
+from colonnade.core.party import Part
+from colonnade.core.respondent import Respondent
+from colonnade.fabrics.grpc.call_queue import Arrivals, CallQueue, Delivery, Lost
+from colonnade.fabrics.grpc.hub import Hub
+from colonnade.fabrics.in_process import isolated_call
+
+__all__ = ["GrpcFabric", "Session"]
+
+
+class _LocalParty:
+    """The label holder's own party: executes calls in order, in a thread, without a link."""
+
+    def __init__(self, respondent: Respondent, arrivals: Arrivals, clock: Clock) -> None:
+        self._respondent = respondent
+        self._arrivals = arrivals
+        self._clock = clock
+        self._work: queue.SimpleQueue[tuple[Call | None, Any] | None] = queue.SimpleQueue()
+        name = f"colonnade {respondent.name}"
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def send(self, call: Call | None, to: Any) -> None:
+        self._work.put((None if call is None else isolated_call(call), to))
+
+    def close(self) -> None:
+        self._work.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        seconds = 0.0
+        while (item := self._work.get()) is not None:
+            call, to = item
+            if call is None:
+                reply = Reply(-1, self._respondent.name, 0)
+            else:
+                began = time.perf_counter()
+                reply = self._respondent.execute(call)
+                seconds += time.perf_counter() - began
+            if call is None or call.wants_reply or reply.failure is not None:
+                tick = self._clock.now()
+                awaited = call is None or call.wants_reply
+                delivery = Delivery(to, replace(reply, tick=tick), seconds, awaited)
+                self._arrivals.put(delivery)
+                seconds = 0.0
+
+
+class Session:
+    """One use of the links, shared by a fabric and those beside it.
+
+    A party's agent chooses its respondent by ``purpose``. ``at_side`` are respondents in this
+    process. Patience bounds the fabric's own waits (checkpoints, settling); a method's waits have
+    their own deadlines.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        parties: Iterable[str],
+        *,
+        purpose: str,
+        at_side: Mapping[str, Respondent] | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        own = dict(at_side or {})
+        elsewhere = sorted(set(parties) - own.keys())
+        self.names = (*elsewhere, *own)
+        self.local = frozenset(own)
+        self.clock = RealClock()
+        self.patience = patience or Patience()
+        self.num_lost = 0
+        # When anything came from each party last, in ticks.
+        self.heard: dict[str, int] = {}
+        self._hub = hub
+        self._purpose = purpose
+        self._arrivals: Arrivals = queue.SimpleQueue()
+        self._queues: dict[str, CallQueue] = hub.open(
+            elsewhere, purpose=purpose, arrivals=self._arrivals, clock=self.clock
+        )
+        self._local_parties = {
+            name: _LocalParty(item, self._arrivals, self.clock) for name, item in own.items()
+        }
+        self._has_unwritten = False
+
+    @property
+    def timeout(self) -> float | None:
+        """The run's patience in seconds."""
+        ticks = self.patience.timeout
+        return None if ticks is None else ticks / TICKS_PER_SECOND
+
+    def send(self, party: str, call: Call | None, to: GrpcFabric) -> bool:
+        """Send a call; False if it was given up because the party takes none."""
+        local_party = self._local_parties.get(party)
+        if local_party is not None:
+            local_party.send(call, to)
+            return True
+        self._has_unwritten = True
+        calls = self._queues[party]
+        if calls.send(call, to, 0.0):
+            return True
+        self.write_out()
+        if calls.send(call, to, self.timeout):
+            return True
+        if self.patience.then == "continue":
+            self.num_lost += 1
+            return False
+        raise NoAnswer(
+            f"party '{party}' takes up no calls, and {self._hub.links.outbox_bytes} bytes wait for "
+            "it already; check that party, or raise patience.timeout",
+            parties=(party,),
+        )
+
+    def write_out(self) -> None:
+        """Have all queued calls written to the streams."""
+        if self._has_unwritten:
+            self._has_unwritten = False
+            self._hub.wake(self._queues)
+
+    def pull(self, timeout: float | None) -> bool:
+        """Take in one arrival; False if none came in time."""
+        try:
+            item = self._arrivals.get(timeout is None or timeout > 0, timeout)
+        except queue.Empty:
+            return False
+        if isinstance(item, Lost):
+            raise item.error
+        self.heard[item.reply.party] = self.clock.now()
+        item.to.take(item)
+        return True
+
+    def begin_again(self, party: str) -> None:
+        """Begin anew with one party that came back without what it knew; the others go on."""
+        self._hub.close_session({party: self._queues[party]})
+        self._queues |= self._hub.open(
+            [party], purpose=self._purpose, arrivals=self._arrivals, clock=self.clock
+        )
+
+    def close(self) -> None:
+        """Let go of links and threads."""
+        self._hub.close_session(self._queues)
+        for local_party in self._local_parties.values():
+            local_party.close()
+
+
+class GrpcFabric(Fabric):
+    """Parties on the hub's links, as one session has them."""
+
+    answers_at_once = False
+    keeps_calls = True
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.names, local=session.local)
+        self._session = session
+        self._markers: list[_Marker] = []
+        self._ready: deque[Reply] = deque()
+        # Calls that want a reply and have none yet, by party.
+        self._awaited: Counter[str] = Counter()
+        self._num_told = 0
+        self._asides: weakref.WeakSet[GrpcFabric] = weakref.WeakSet()
+        self._confirmed: set[str] = set()
+
+    @property
+    def clock(self) -> Clock:
+        """The machine's."""
+        return self._session.clock
+
+    @property
+    def num_lost(self) -> int:
+        """Calls given up because their party took none for too long."""
+        return self._session.num_lost
+
+    def send(self, call: Call) -> None:
+        """Put a call on its way; it is written out at the next wait, or a moment later."""
+        was_sent = self._session.send(call.party, call, self)
+        self.meter.sent(call.party, num_call_bytes(call))
+        if not was_sent:
+            return
+        if call.wants_reply:
+            self._awaited[call.party] += 1
+        else:
+            self._num_told += 1
+
+    def take(self, delivery: Delivery) -> None:
+        """A reply that arrived for this fabric."""
+        reply = delivery.reply
+        self.meter.parties[reply.party].seconds_computing += delivery.seconds
+        if reply.id < 0:
+            self._confirmed.add(reply.party)
+            return
+        self._awaited[reply.party] -= delivery.was_awaited
+        self.meter.received(reply.party, num_payload_bytes(reply.value))
+        self._ready.append(reply)
+        for marker in self._markers:
+            marker.came_before(reply)
+        self._markers = [marker for marker in self._markers if marker.is_open]
+
+    async def receive(self, deadline: int | None) -> Reply | None:
+        """The next reply; suspends its coroutine until one is here."""
+        self._session.write_out()
+        has_looked = False
+        while not self._ready:
+            if deadline is None:
+                self._refuse_to_wait_in_vain()
+            elif has_looked and self.now() > deadline:
+                return None
+            if not self._ready:
+                await not_yet(partial(self._pull, deadline), deadline)
+                has_looked = True
+        if deadline is not None and self._ready[0].tick > deadline:
+            return None
+        return self._ready.popleft()
+
+    def _pull(self, deadline: int | None) -> None:
+        left = None
+        if deadline is not None:
+            # A tick that has begun is not over: wait into the next one.
+            left = max(0.0, (deadline + 1 - self.now()) / TICKS_PER_SECOND)
+        self._session.pull(left)
+
+    def _refuse_to_wait_in_vain(self) -> None:
+        if self._awaited.total() > 0:
+            return
+        # Something told may still have failed; nothing else can come.
+        if self._num_told:
+            self._confirm(None)
+        if not self._ready:
+            raise Deadlock("no call is in flight, so no reply will come", tick=self.now())
+
+    def hand_out(self) -> None:
+        """Have all calls written to the streams."""
+        self._session.write_out()
+
+    def heard_since(self, party: str, tick: int) -> bool:
+        """Whether anything came from a party after a tick, for any fabric of the session."""
+        return self._session.heard.get(party, -1) > tick
+
+    def cut(self) -> Cut:
+        """Gather what comes from each party until it has answered the cut's own call."""
+        marker = _Marker(self._session)
+        self._markers.append(marker)
+        return Cut(marker, marker.replies)
+
+    async def settle(self) -> list[Reply]:
+        """Ask every party whether all is done, and wait for that."""
+        silent = self._confirm(self._session.timeout)
+        if silent and self._session.patience.then == "stop":
+            raise _silent(silent, "finish what it was told", self._session.patience)
+        return [reply for reply in self._ready if reply.failure is not None]
+
+    def _confirm(self, timeout: float | None) -> tuple[str, ...]:
+        """Have every party answer that all calls before are done; those that did not."""
+        self._confirmed.clear()
+        self._num_told = 0
+        asked = [name for name in self.names if self._session.send(name, None, self)]
+        self._session.write_out()
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._confirmed.issuperset(asked):
+            left = None if until is None else until - time.monotonic()
+            if (left is not None and left <= 0) or not self._session.pull(left):
+                break
+        return tuple(name for name in self.names if name not in self._confirmed)
+
+    def aside(self, parts: Mapping[str, Mapping[str, Part]] | None = None) -> GrpcFabric:
+        """The same links, with a meter of its own."""
+        if parts is not None:
+            raise ConfigError(
+                "parties elsewhere predict samples of their own tables; give ids, not blocks"
+            )
+        made = GrpcFabric(self._session)
+        self._asides.add(made)
+        return made
+
+    def owing(self) -> tuple[str, ...]:
+        """Who has not answered every call yet."""
+        found = {name for name, number in self._awaited.items() if number > 0}
+        return tuple(sorted(found.union(*(item.owing() for item in self._asides))))
+
+    def state(self) -> dict[str, Any]:
+        """Replies that nobody has waited for yet; those on their way are gathered by a cut."""
+        return {"replies": [pack_reply(replace(item, tick=0)) for item in self._ready]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put back what ``state`` gave; replies are as fresh as on the day they came."""
+        now = self.now()
+        self._ready = deque(replace(unpack_reply(item), tick=now) for item in state["replies"])
+
+    def close(self) -> None:
+        """End the session; the hub goes on listening."""
+        self._session.close()
+
+
+class _Marker(GrpcFabric):
+    """The way aside of a cut: a party's first answer on it ends what came before."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.replies: list[Reply] = []
+        self._open = set(self.names)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a party has not answered yet."""
+        return bool(self._open)
+
+    def came_before(self, reply: Reply) -> None:
+        """A reply to another fabric's call."""
+        if reply.party in self._open:
+            self.replies.append(reply)
+
+    def take(self, delivery: Delivery) -> None:
+        """An answer to the cut's own call."""
+        self._open.discard(delivery.reply.party)
+        super().take(delivery)
+
+
+def _silent(parties: tuple[str, ...], verb: str, patience: Patience) -> NoAnswer:
+    names = ", ".join(f"'{name}'" for name in parties)
+    return NoAnswer(
+        f"no answer from {names} to '{verb}' within {patience.timeout} ticks; check that party, or "
+        "raise patience.timeout",
+        parties=parties,
+    )

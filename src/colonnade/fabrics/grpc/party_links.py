@@ -1,0 +1,129 @@
+"""A party's link at the hub: its streams over time, and reading and writing them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+import grpc.aio
+
+from colonnade.core.errors import ProtocolError
+from colonnade.fabrics.grpc.call_queue import CallQueue
+from colonnade.fabrics.grpc.frames import (
+    FrameKind,
+    Hello,
+    Notice,
+    Opening,
+    decode_frames,
+    encode_frame,
+)
+from colonnade.fabrics.grpc.stream_operations import StreamOperations
+
+__all__ = ["LinkStatus", "PartyLink", "PartyStream"]
+
+_LOG = logging.getLogger("colonnade.hub")
+
+# How long a stream that ends waits for its last frame to be written.
+_ENDING_SECONDS = 2.0
+
+
+@dataclass
+class LinkStatus:
+    """Counts and state of a party's link, for health and metrics."""
+
+    is_connected: bool = False
+    num_connects: int = 0
+    num_restarts: int = 0
+    num_refused: int = 0
+    wire_bytes_up: int = 0
+    wire_bytes_down: int = 0
+    last_error: str = ""
+    # The Colonnade that the party runs.
+    release: str = ""
+
+
+class PartyStream:
+    """One connection of a party."""
+
+    def __init__(self, wire: StreamOperations, hello: Hello) -> None:
+        self.wire = wire
+        self.incarnation = hello.incarnation
+        # The session that the party's frames belong to, by its last OPEN frame.
+        self.session = hello.session
+        self.has_news = asyncio.Event()
+        self.control: list[bytes] = []
+        self.is_ending = False
+        self.writing: asyncio.Task[None] | None = None
+
+    def send(self, frame: bytes) -> None:
+        """Have a frame written before all calls."""
+        self.control.append(frame)
+        self.has_news.set()
+
+    async def end(self, *last: bytes) -> None:
+        """Have the rest written. A write under way is not cancelled, or gRPC loses its count."""
+        self.control += last
+        self.is_ending = True
+        self.has_news.set()
+        if self.writing is not None:
+            await asyncio.wait([self.writing], timeout=_ENDING_SECONDS)
+            self.writing.cancel()
+
+
+class PartyLink:
+    """A party's link over all its streams, and its calls in the session that is open."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.status = LinkStatus()
+        self.stream: PartyStream | None = None
+        self.calls: CallQueue | None = None
+
+    def detach(self) -> None:
+        """Note that the party is disconnected."""
+        self.stream = None
+        self.status.is_connected = False
+        _LOG.info("party '%s' is disconnected", self.name)
+
+    async def read(self, stream: PartyStream) -> None:
+        """Take in the party's frames, until the stream ends or another replaces it."""
+        while True:
+            message = await stream.wire.read()
+            if message is grpc.aio.EOF or self.stream is not stream:
+                return
+            self.status.wire_bytes_up += len(message)
+            for frame in decode_frames(message):
+                if frame.kind is FrameKind.REFUSE and isinstance(frame.body, Notice):
+                    raise ProtocolError(f"the party refused a message: {frame.body.message}")
+                if frame.kind is FrameKind.OPEN and isinstance(frame.body, Opening):
+                    stream.session = frame.body.session
+                elif self.calls is not None and stream.session == self.calls.session:
+                    self.calls.take(frame)
+                # All other frames belong to a session that is over.
+
+    async def write(self, stream: PartyStream, most_bytes: int) -> None:
+        """Write queued frames, at most ``most_bytes`` of calls at a time, until the stream ends."""
+        try:
+            while True:
+                await stream.has_news.wait()
+                stream.has_news.clear()
+                while message := self._next_message(stream, most_bytes):
+                    self.status.wire_bytes_down += len(message)
+                    await stream.wire.write(message)
+                if stream.is_ending:
+                    return
+        except Exception as error:
+            # A stream that can't be written to has ended, which the reader notices by itself.
+            _LOG.info("writing to '%s' failed: %s", self.name, type(error).__name__)
+
+    def _next_message(self, stream: PartyStream, most_bytes: int) -> bytes:
+        frames, stream.control = stream.control, []
+        # Calls are for the newest stream only.
+        calls = self.calls if self.stream is stream and not stream.is_ending else None
+        if calls is not None and calls.incarnation == stream.incarnation:
+            if calls.seen > calls.acknowledged:
+                calls.acknowledged = calls.seen
+                frames.append(encode_frame(FrameKind.ACKNOWLEDGE, seen=calls.seen))
+            frames += calls.outbox.take(most_bytes)
+        return b"".join(frames)

@@ -1,0 +1,194 @@
+"""A party's session for predictions: its half of a trained run, over samples of its table of now.
+
+The party is rebuilt from what it kept of the run: the agreed settings, its own preparation, its
+weights. Doors, policy, account and ledger are those of training: a prediction is a release like
+any other. Nothing is learned here and no checkpoint is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from colonnade.align.participant_files import DirectoryStore
+from colonnade.core.errors import ProtocolError
+from colonnade.core.party import Party
+from colonnade.core.releases import RollOfSamples
+from colonnade.core.verbs import verb
+from colonnade.data.blocks import Block, make_block
+from colonnade.federate.alignments import find_alignment
+from colonnade.federate.own_account import open_account, people_of
+from colonnade.federate.own_settings import own_seed
+from colonnade.federate.party_sessions import SessionAtParty, keyed_table, read_terms
+from colonnade.federate.peers import own_signer, peers_of
+from colonnade.federate.roll_calls import checked_roll, name_of_request
+from colonnade.federate.run_at_party import (
+    AgreedRun,
+    noting_refusals,
+    read_agreed,
+    run_directory,
+)
+from colonnade.protect.ledger import Ledger
+from colonnade.run.alignment_files import load_alignment, rows_of_samples
+from colonnade.run.door_building import Doors, OwnTerms
+from colonnade.run.party_building import build_party, make_parts, make_plans
+from colonnade.run.samples import Roll, Rows
+from colonnade.run.storage import DirectoryVault
+
+__all__ = ["PredictSession"]
+
+# So many requests may be open at once.
+_MOST_PARTS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Loaded:
+    """A party ready to predict: its half of the run, its table, the row of every sample in it."""
+
+    agreed: AgreedRun
+    doors: Doors
+    place: Path
+    party: Party
+    whole: Block
+    rows: Rows
+    # The person of every row of the whole block, for the account.
+    people: torch.Tensor
+
+
+class PredictSession(SessionAtParty):
+    """Loads the party's half of a run; then it takes samples, and the method's verbs answer."""
+
+    _loaded: _Loaded | None = None
+
+    @verb
+    def load(self, run: str, digest: str) -> str:
+        """Rebuild the party's half of a run, over the table under an alignment; its version.
+
+        Weights are fetched afterwards, by the tag of a checkpoint.
+        """
+        place = run_directory(self._home, run)
+        agreed = read_agreed(place)
+        spec, policy = agreed.spec, self._policy
+        doors = Doors(
+            spec=spec, participants=agreed.names, label_holder=spec.label_holder.name or ""
+        )
+        with noting_refusals(place, "load"):
+            policy.check_settings(
+                spec,
+                self.name,
+                doors.terms_of(self.name),
+                allow_unprotected=self._settings.allow_unprotected,
+            )
+        aligned = find_alignment(self._home, digest, self.name)
+        ids, table = keyed_table(self._settings, policy, read_terms(aligned))
+        alignment = load_alignment(DirectoryStore(aligned).alignment_path, ids)
+        columns = (*agreed.preparation.numeric, *agreed.preparation.levels)
+        whole = make_block(self.name, table, ids=ids.ids[:], columns=columns)
+        account = open_account(self._home, self._settings, policy)
+        if spec.threads is not None:
+            torch.set_num_threads(spec.threads)
+        party = build_party(
+            spec,
+            self.name,
+            preparation=agreed.preparation,
+            data=None,
+            roll=Roll(names=agreed.names, samples={}, presence={}),
+            plans={},
+            everyone=agreed.names,
+            num_outputs=agreed.num_outputs,
+            doors=doors,
+            own=OwnTerms(
+                budget=policy.budget,
+                account=account,
+                largest_gradient=policy.largest_gradient,
+                signer=lambda: own_signer(self._home),
+                verifier=lambda: peers_of(self.name, self._home, policy.peers),
+                # All parties of a sum predict with the same run over the same alignment.
+                sums=policy.sum_rules(doors.masked, f"predict {run} {digest}".encode()),
+                seed=None if self._settings.common_seed else own_seed(self._home, place.name),
+            ),
+        )
+        # A cheating label holder may ask for steps of training: without gradients there are none.
+        party.model.requires_grad_(False)
+        party.settle_in(_Reading(place), Ledger(place, run=place.name))
+        self._loaded = _Loaded(
+            agreed=agreed,
+            doors=doors,
+            place=place,
+            party=party,
+            whole=replace(whole, origin=ids.rows),
+            rows=rows_of_samples(alignment, ids),
+            people=people_of(account, self._settings, policy, ids),
+        )
+        self._successor = party
+        return version("colonnade")
+
+    @verb
+    def choose(self, part: str, samples: RollOfSamples, presence: RollOfSamples) -> int:
+        """Take the samples of a request, by their numbers; gives how many of them are here.
+
+        A part is named by the digest of its samples, so that parties whose answers are added up
+        add up the same samples. It is asked for in the batches that follow from who has which,
+        until ``forget``.
+        """
+        loaded = self._ready()
+        parts, spec = loaded.party.parts, loaded.agreed.spec
+        if len(parts) >= _MOST_PARTS:
+            raise ProtocolError(f"{_MOST_PARTS} requests are open; forget one first")
+        roll = checked_roll(self.name, loaded.agreed.names, {part: samples}, {part: presence})
+        if part != name_of_request(samples, presence):
+            raise ProtocolError("a request is named by the digest of its samples")
+        numbers, said = roll.samples[part], roll.presence[part][:, roll.names.index(self.name)]
+        if not len(numbers) or not 0 <= int(numbers.min()) <= int(numbers.max()) < len(loaded.rows):
+            raise ProtocolError("a request: no samples, or numbers outside the alignment")
+        rows = loaded.rows[numbers]
+        if (rows[said] < 0).any():
+            raise ProtocolError(f"party '{self.name}' lacks some samples that it is said to have")
+        # In a request, samples are numbered by their place.
+        request = replace(roll, samples={part: np.arange(len(numbers))})
+        plans = make_plans(spec, request, loaded.doors.label_holder)
+        preparation = loaded.agreed.preparation
+        terms = replace(
+            loaded.doors.terms_of(self.name),
+            columns=(*preparation.numeric, *preparation.levels),
+            num_rows=len(loaded.whole.ids),
+            num_rows_used=int(said.sum()),
+            smallest_batch=plans[part].smallest_batch,
+        )
+        with noting_refusals(loaded.place, "choose"):
+            self._policy.limits.check(self.name, {"max_samples": len(numbers)})
+            self._policy.check(self.name, terms)
+        prepared = preparation.apply(loaded.whole.take(rows[said]))
+        features = torch.as_tensor(prepared, dtype=getattr(torch, spec.dtype))
+        own = np.where(said, np.cumsum(said) - 1, -1)
+        people = loaded.people[rows[said]]
+        parts.update(make_parts(features, own, self.name, request, plans, people))
+        return int(said.sum())
+
+    @verb
+    def forget(self, part: str) -> None:
+        """Let go of a request's samples."""
+        self._ready().party.parts.pop(part, None)
+
+    def _ready(self) -> _Loaded:
+        if self._loaded is None:
+            raise ProtocolError(f"party '{self.name}': no run is loaded; load one first")
+        return self._loaded
+
+
+class _Reading(DirectoryVault):
+    """A run's checkpoints for whoever only reads them."""
+
+    def keep(self, tag: str, state: Mapping[str, Any]) -> None:
+        """Refuse: nothing was learned."""
+        raise ProtocolError("a session for predictions keeps no weights")
+
+    def retain(self, tags: Collection[str]) -> None:
+        """Refuse: nothing is to be deleted."""
+        raise ProtocolError("a session for predictions deletes no weights")

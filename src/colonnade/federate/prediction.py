@@ -1,0 +1,341 @@
+"""The label holder's side of predictions over the network: a trained run that answers.
+
+``OpenModel`` is one open session in which many requests are answered. What a request's samples are
+(from a file of ids, or a part of the run) is in ``prediction_samples``; files are in
+``prediction_files``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from colonnade.core.batches import BatchPlan
+from colonnade.core.errors import ColonnadeError, ConfigError, NoAnswer
+from colonnade.core.fabric import Fabric
+from colonnade.core.federation import Federation, Predictions
+from colonnade.core.messages import Batch, Call
+from colonnade.core.method import Answer
+from colonnade.core.parties import Parties, Patience
+from colonnade.core.party import Part, Party
+from colonnade.core.presence import Presence
+from colonnade.fabrics import GrpcSpec
+from colonnade.fabrics.grpc.hub import Hub
+from colonnade.fabrics.grpc.link_settings import LinkSpec
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.federate.alignment import preparing
+from colonnade.federate.party_agent import PREDICT
+from colonnade.federate.predict_session import PredictSession
+from colonnade.federate.roll_calls import name_of_request
+from colonnade.protect.ledger import Ledger
+from colonnade.run.assembly import NEW, NO_DATA, Blueprint
+from colonnade.run.blueprint_files import read_blueprint, read_calibration
+from colonnade.run.directory import restore_model
+from colonnade.run.ledger_heads import ledger_heads
+from colonnade.run.party_building import make_parts, make_plans
+from colonnade.run.samples import Roll, Rows, Table
+from colonnade.run.storage import DirectoryVault, party_directory, read_json
+
+__all__ = ["OpenModel", "Request", "networked_blueprint", "networked_links"]
+
+# How long a party may be silent where the run's own patience knows no end.
+_PATIENCE_TICKS = 60_000
+
+
+def networked_blueprint(run: Path) -> Blueprint:
+    """The blueprint of a run between organisations; ConfigError if it is none."""
+    blueprint = read_blueprint(run)
+    if not blueprint.elsewhere:
+        raise ConfigError(
+            f"{run}: its parties are in one process, not in a federation; use colonnade predict "
+            "and colonnade evaluate"
+        )
+    return blueprint
+
+
+def networked_links(run: Path) -> LinkSpec | None:
+    """The link settings that a run between organisations was trained with; None if it is local."""
+    fabric = networked_blueprint(run).spec.fabric
+    return fabric.link if isinstance(fabric, GrpcSpec) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Samples to predict, in the order of the answer.
+
+    ``numbers`` are those of the alignment. ``presence`` has a row per sample and a column per name
+    of ``OpenModel.names``. ``own`` are the label holder's prepared rows, where it has a block, and
+    ``own_rows`` the place of every sample among them; -1 where it has none. ``part`` is what the
+    method calls these samples: what it draws at the label holder may depend on it.
+    """
+
+    part: str = NEW
+    numbers: Rows
+    presence: Table
+    own: torch.Tensor | None = None
+    own_rows: Rows | None = None
+
+
+class OpenModel:
+    """A networked run's model with its parties at the other end of their links.
+
+    Args:
+        hub: Where the parties are connected.
+        run: The run's directory at the label holder.
+        digest: The alignment whose sample numbers requests use.
+        without: Parties that are away; only a method that can do without blocks answers then.
+        patience: For silent parties; by default the run's own, or a minute.
+
+    Raises:
+        NoAnswer: A party that the method needs is away.
+        Refused: A party's policy is against predictions with this run.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        run: Path,
+        digest: str,
+        *,
+        without: tuple[str, ...] = (),
+        patience: Patience | None = None,
+    ) -> None:
+        trained = networked_blueprint(run)
+        self.tolerant = trained.spec.method.info.tolerates_missing
+        if without and not self.tolerant:
+            raise NoAnswer(
+                f"{', '.join(without)} is not connected, and method "
+                f"'{trained.spec.method.info.name}' needs every party; start it (colonnade party "
+                "run), then give the same command again: what is finished is kept",
+                parties=without,
+            )
+        patience = patience or _patience(trained, tolerant=self.tolerant)
+        self.blueprint = replace(
+            trained,
+            spec=replace(trained.spec, patience=patience),
+            elsewhere=tuple(name for name in trained.elsewhere if name not in without),
+            left=tuple(sorted((*trained.left, *without))),
+        )
+        self.names = trained.everyone
+        self.calibration = read_calibration(run)
+        self.tag = str(read_json(run / "checkpoint.json")["model"])
+        self.run_name = (run / "run_name").read_text(encoding="ascii").strip()
+        self._lock = threading.Lock()
+        self._own: dict[str, Party] = {}
+        self._digest = digest
+        self._open(hub, run, digest)
+
+    @property
+    def is_blinded(self) -> bool:
+        """Whether embeddings are only known as a sum over parties."""
+        return self._federation.sums is not None
+
+    @property
+    def model_version(self) -> str:
+        """Which weights answer: the run's name among the parties, and the checkpoint."""
+        return f"{self.run_name}/{self.tag}"
+
+    def _open(self, hub: Hub, run: Path, digest: str) -> None:
+        blueprint = self.blueprint
+        doors = blueprint.doors()
+        holder = blueprint.build_holder(NO_DATA, {})
+        self._own = blueprint.build_parties(NO_DATA, {}, doors, holder)
+        self._session = Session(
+            hub,
+            blueprint.elsewhere,
+            purpose=PREDICT,
+            at_side=self._own,
+            patience=blueprint.spec.patience,
+        )
+        self._fabric = GrpcFabric(self._session)
+        self._ledgers: list[Ledger] = []
+        try:
+            self._federation = blueprint.assemble(self._fabric, holder, doors)
+            for name, party in self._own.items():
+                place = party_directory(run, name)
+                party.settle_in(DirectoryVault(place), self._ledger(place, run))
+            if self._federation.door is not None:
+                self._federation.door.write_to(self._ledger(run / "label_holder", run))
+            # The package that each party runs.
+            self.party_versions: dict[str, str] = self._fabric.run(
+                self._elsewhere(preparing(self.blueprint.spec.patience)).ask(
+                    "load", self.run_name, digest, among=self.blueprint.elsewhere
+                )
+            )
+            restore_model(run, self._federation)
+        except BaseException:
+            self.close()
+            raise
+
+    def _ledger(self, place: Path, run: Path) -> Ledger:
+        ledger = Ledger(place, run=run.name)
+        self._ledgers.append(ledger)
+        return ledger
+
+    def _elsewhere(self, patience: Patience) -> Parties:
+        """Everybody, for what is no part of the method."""
+        aside = self._fabric.aside()
+        return Parties(aside, patience, door=self._federation.door, verbs=PredictSession.verbs)
+
+    def predict(
+        self,
+        request: Request,
+        *,
+        each: bool = False,
+        known: Mapping[int, Answer] | None = None,
+        finished: Callable[[int, Answer], None] | None = None,
+        through: Callable[[Fabric], Fabric] = lambda fabric: fabric,
+        patience: Patience | None = None,
+        among: tuple[str, ...] | None = None,
+    ) -> Predictions:
+        """Raw outputs for the samples of a request; one request after the other.
+
+        ``known`` and ``finished`` are as in ``Federation.predictions``. ``through`` puts something
+        around the fabric that carries the questions. With a ``patience`` of its own a request
+        waits for nobody before its batches: one round trip less. ``among`` are the parties
+        elsewhere that are told of it; all if not given.
+
+        Raises:
+            NoAnswer: A party was silent for too long, and the method needs it.
+            PartyRestarted: A party lost its half of the session; open another.
+            Refused: A party's policy or budget is against it.
+        """
+        with self._lock:
+            told = self.blueprint.elsewhere if among is None else among
+            name, plan = self._choose(request, told, waits=patience is None)
+            try:
+                view = self._over(name, plan, request)
+                view = replace(
+                    view, fabric=through(view.fabric), patience=patience or view.patience
+                )
+                return view.predictions(
+                    request.part, plan, each=each, known=known, finished=finished
+                )
+            finally:
+                self._forget(name, told)
+
+    def plan(self, request: Request) -> tuple[str, BatchPlan]:
+        """The name of a request between organisations, and its batches."""
+        name = name_of_request(*_tensors(request))
+        roll = self._roll(name, request)
+        return name, make_plans(self.blueprint.spec, roll, self.blueprint.label_holder)[name]
+
+    def close(self) -> None:
+        """End the session; the hub goes on listening."""
+        try:
+            if hasattr(self, "party_versions"):
+                ledger_heads(self._federation)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """End the session without a word: somebody does not answer."""
+        self._fabric.close()
+        for ledger in self._ledgers:
+            ledger.close()
+
+    def begin_again(self, party: str) -> Callable[[], bool]:
+        """Have a party load its half once more, that came back without it; the others go on.
+
+        Returns:
+            Says whether the party is ready, without waiting; it raises what the party refused.
+            Neither it nor this is called while a request is answered.
+        """
+        self._session.begin_again(party)
+        loading = self._elsewhere(self.blueprint.spec.patience)
+        loading.start(party, "load", self.run_name, self._digest)
+        fetching = self._federation.aside()
+        fetching.start(party, "fetch", self.tag)
+        waiting = [loading, fetching]
+
+        def is_ready() -> bool:
+            while waiting:
+                first = waiting[0]
+                if first.fabric.run(first.arrival(deadline=first.now())) is None:
+                    return False
+                waiting.pop(0)
+            return True
+
+        return is_ready
+
+    def _roll(self, name: str, request: Request) -> Roll:
+        return Roll(
+            names=self.names,
+            samples={name: np.arange(len(request.numbers))},
+            presence={name: request.presence},
+        )
+
+    def _choose(
+        self, request: Request, told: tuple[str, ...], *, waits: bool
+    ) -> tuple[str, BatchPlan]:
+        """Tell everybody the samples of a request, under its name."""
+        name, plan = self.plan(request)
+        # A party that is silent here is silent in the batches too, which know what to do then.
+        parties = self._elsewhere(self.blueprint.spec.patience)
+        tensors = _tensors(request)
+        if waits:
+            self._fabric.run(parties.ask("choose", name, *tensors, among=told))
+        else:
+            self._fabric.run(parties.tell("choose", name, *tensors, among=told))
+        for owner, party in self._own.items():
+            if request.own is None or request.own_rows is None:
+                raise ConfigError(f"the block of '{owner}' itself is missing in the request")
+            roll = self._roll(name, request)
+            party.parts.update(make_parts(request.own, request.own_rows, owner, roll, {name: plan}))
+        return name, plan
+
+    def _forget(self, name: str, told: tuple[str, ...]) -> None:
+        for party in self._own.values():
+            party.parts.pop(name, None)
+        parties = self._elsewhere(self.blueprint.spec.patience)
+        # Whoever has lost the session has lost the samples too.
+        with contextlib.suppress(ColonnadeError):
+            self._fabric.run(parties.tell("forget", name, among=told))
+
+    def _over(self, name: str, plan: BatchPlan, request: Request) -> Federation:
+        table = torch.from_numpy(request.presence)
+        presence = {request.part: Presence(names=self.names, table=table, plan=plan)}
+        return replace(
+            self._federation,
+            holder=self._federation.holder.over({}, presence),
+            fabric=_Addressed(self._session, {request.part: name}),
+        )
+
+
+class _Addressed(GrpcFabric):
+    """The links of a session, on which batches of a part go by the name of a request."""
+
+    def __init__(self, session: Session, names: Mapping[str, str]) -> None:
+        super().__init__(session)
+        self._links, self._names = session, names
+
+    def send(self, call: Call) -> None:
+        """Send a call with its batches renamed."""
+        arguments = tuple(
+            Batch(self._names.get(item.part, item.part), item.number)
+            if type(item) is Batch
+            else item
+            for item in call.arguments
+        )
+        super().send(replace(call, arguments=arguments))
+
+    def aside(self, parts: Mapping[str, Mapping[str, Part]] | None = None) -> GrpcFabric:
+        """The same links, with a meter of its own."""
+        if parts is not None:
+            return super().aside(parts)
+        return _Addressed(self._links, self._names)
+
+
+def _tensors(request: Request) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.from_numpy(request.numbers), torch.from_numpy(request.presence)
+
+
+def _patience(blueprint: Blueprint, *, tolerant: bool) -> Patience:
+    timeout = blueprint.spec.patience.timeout or _PATIENCE_TICKS
+    return Patience(timeout=timeout, then="continue" if tolerant else "stop")

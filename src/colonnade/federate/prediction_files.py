@@ -1,0 +1,262 @@
+"""Predictions between organisations from a file of ids to a file of answers, and quality of a run.
+
+Batches that are finished are kept beside the file of answers until it is whole: a prediction that
+ended because a party was away goes on where it was, and releases nothing twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from colonnade.core.errors import DataError, NoAnswer, PartyRestarted
+from colonnade.core.federation import Predictions
+from colonnade.core.method import Answer
+from colonnade.fabrics.grpc.hub import Hub
+from colonnade.federate.alignments import HolderAlignments, named_alignment
+from colonnade.federate.prediction import OpenModel, networked_blueprint
+from colonnade.federate.prediction_samples import Wanted, part_of_run, wanted_ids
+from colonnade.files import write_atomically
+from colonnade.quality.by_party import measure_each
+from colonnade.run.answered import Answered
+from colonnade.run.assembly import Blueprint
+from colonnade.run.samples import Rows
+from colonnade.run.storage import read_json, read_state, write_json, write_state
+
+__all__ = ["alignments_of", "evaluate_over", "predict_over"]
+
+Say = Callable[[str], None]
+
+
+def predict_over(
+    hub: Hub,
+    federation: Path,
+    run: Path,
+    ids: Path,
+    out: Path,
+    *,
+    id_column: str | None = None,
+    wait_seconds: float = 30.0,
+    say: Say = lambda line: None,
+) -> pd.DataFrame:
+    """Predict the samples of a file of ids with a run's final weights, and write the answers.
+
+    Args:
+        hub: Open, with its parties.
+        federation: The federation's directory, where the alignments are.
+        run: The run's directory.
+        ids: A table with the ids.
+        out: Where to write the answers: CSV, or Parquet by its ending. Finished batches are kept
+            beside it, in a directory that is removed at the end.
+        id_column: The column of the ids; by default as in training.
+        wait_seconds: How long to wait for parties that are not connected. After that a method that
+            can do without blocks answers without them.
+        say: Told what is done.
+
+    Returns:
+        What was written. A row per id, in the file's order: the label, ``confidence`` or
+        ``spread``, ``blocks`` that were used, those ``missing``, the ``model`` and the ``versions``
+        of the parties. A sample that the method can't predict without a missing block has no label.
+
+    Raises:
+        NoAnswer: A party that the method needs is away; finished batches are kept.
+    """
+    blueprint = networked_blueprint(run)
+    kept = alignments_of(federation, run, blueprint)
+    unfinished = out.with_name(f"{out.name}.unfinished")
+    away = _absent(hub, blueprint, wait_seconds, say)
+    wanted = wanted_ids(hub, blueprint, run, kept, ids, id_column=id_column, away=away, say=say)
+    while True:
+        try:
+            table = _answers(hub, run, wanted, away, unfinished, say)
+            _write(table, out)
+            shutil.rmtree(unfinished, ignore_errors=True)
+            return table
+        except PartyRestarted as error:
+            say(f"'{error.party}' came back without what it knew: it is asked again")
+            away = _absent(hub, blueprint, wait_seconds, say)
+
+
+def evaluate_over(
+    hub: Hub,
+    federation: Path,
+    run: Path,
+    *,
+    part: str = "test",
+    wait_seconds: float = 30.0,
+    say: Say = lambda line: None,
+) -> dict[str, float]:
+    """Measure a run on a part of its own samples: loss and metrics by name.
+
+    ``hub``, ``federation``, ``run`` and ``wait_seconds`` are as in ``predict_over``.
+    """
+    blueprint = networked_blueprint(run)
+    wanted = part_of_run(blueprint, run, alignments_of(federation, run, blueprint), part)
+    away = _absent(hub, blueprint, wait_seconds, say)
+    model = OpenModel(hub, run, wanted.digest, without=away)
+    try:
+        wanted = wanted.without(tuple(map(model.names.index, away)))
+        kept = _answerable(wanted, tolerant=model.tolerant)
+        assert wanted.values is not None
+        if not len(kept):
+            raise DataError(f"no sample of the {part} part is left without {', '.join(away)}")
+        if len(kept) < len(wanted.numbers):
+            say(f"measured on {len(kept)} of {len(wanted.numbers)} samples: {', '.join(away)} away")
+        found = model.predict(wanted.request(kept), each=True)
+        values = wanted.values[kept]
+        task = model.blueprint.task
+        targets = task.encode(values, found.outputs.dtype)
+        return {
+            "loss": task.loss(found.outputs, targets).item(),
+            **task.measure(found.outputs, values),
+            **(measure_each(task, found.each, values) if found.each else {}),
+        }
+    finally:
+        model.close()
+
+
+def _write(table: pd.DataFrame, out: Path) -> None:
+    """Write answers as CSV, or as Parquet if the file's name ends so."""
+    if out.suffix.lower() in (".parquet", ".pq"):
+        content = table.reset_index().to_parquet(index=False)
+        write_atomically(out, content)
+        return
+    write_atomically(out, table.to_csv(index=True).encode())
+
+
+def alignments_of(federation: Path, run: Path, blueprint: Blueprint) -> HolderAlignments:
+    """The federation's alignments, or those that stand in the run's own directory."""
+    digest = named_alignment(run)
+    own = run / "alignments"
+    root = own if digest and (own / digest).is_dir() else federation / "alignments"
+    return HolderAlignments(root=root, holder=blueprint.label_holder)
+
+
+def _absent(hub: Hub, blueprint: Blueprint, seconds: float, say: Say) -> tuple[str, ...]:
+    absent = hub.wait_for(blueprint.elsewhere, timeout=0.2)
+    if absent and seconds > 0:
+        say(f"waiting for {', '.join(absent)}")
+        absent = hub.wait_for(blueprint.elsewhere, timeout=seconds)
+    if absent and blueprint.spec.method.info.tolerates_missing:
+        say(f"without {', '.join(absent)}")
+    return absent
+
+
+def _answerable(wanted: Wanted, *, tolerant: bool) -> Rows:
+    has_blocks = wanted.presence.any(axis=1) if tolerant else wanted.presence.all(axis=1)
+    return np.flatnonzero(has_blocks & (wanted.numbers >= 0))
+
+
+def _answers(
+    hub: Hub, run: Path, wanted: Wanted, away: tuple[str, ...], unfinished: Path, say: Say
+) -> pd.DataFrame:
+    model = OpenModel(hub, run, wanted.digest, without=away)
+    try:
+        wanted = wanted.without(tuple(map(model.names.index, away)))
+        kept = _answerable(wanted, tolerant=model.tolerant)
+        table = pd.DataFrame(index=wanted.ids)
+        if len(kept):
+            request = wanted.request(kept)
+            name, plan = model.plan(request)
+            about = f"{model.model_version} {wanted.digest} {name} {plan.num_batches}"
+            batches = _Unfinished(unfinished, about)
+            known = batches.known(plan.num_batches)
+            if known:
+                say(f"{len(known)} of {plan.num_batches} batches were finished before")
+            try:
+                found = model.predict(request, known=known, finished=batches.keep)
+            except NoAnswer as error:
+                raise NoAnswer(
+                    f"{error}; then give the same command again: {batches.count} of "
+                    f"{plan.num_batches} batches are finished and kept in {unfinished}",
+                    parties=error.parties,
+                ) from error
+            answered = _answered(model, wanted, kept, found)
+            for name in answered.columns:
+                column = np.full(len(table), None, dtype=object)
+                column[kept] = answered[name].tolist()
+                table[name] = column
+        return _described(model, table)
+    finally:
+        model.close()
+
+
+def _answered(model: OpenModel, wanted: Wanted, kept: Rows, found: Predictions) -> pd.DataFrame:
+    """Answers of the samples that can be answered, in their order."""
+    used = np.array([[name in names for name in model.names] for names in found.used], dtype=bool)
+    presence = wanted.presence[kept]
+    # A guess uses no block; whoever was silent gave none.
+    presence = np.where(used.any(axis=1, keepdims=True), presence & used, presence)
+    answered = Answered(
+        outputs=found.outputs,
+        used=found.used,
+        presence=presence,
+        task=model.blueprint.task,
+        calibration=model.calibration,
+    )
+    table = pd.DataFrame({model.blueprint.label_name: answered.values()})
+    if model.blueprint.task.kind == "regression":
+        table["spread"] = answered.spread()
+    else:
+        table["confidence"] = answered.confidence(answered.probabilities())
+    table["blocks"] = list(found.used)
+    return table
+
+
+def _described(model: OpenModel, table: pd.DataFrame) -> pd.DataFrame:
+    """The table with the blocks as text, those that are missing, and versions."""
+    label, sure = model.blueprint.label_name, "confidence"
+    if model.blueprint.task.kind == "regression":
+        sure = "spread"
+    for name in (label, sure, "blocks"):
+        if name not in table:
+            table[name] = None
+    used = [names or () for names in table["blocks"]]
+    table["blocks"] = ["; ".join(names) for names in used]
+    table["missing"] = [
+        "; ".join(name for name in model.names if name not in names) for names in used
+    ]
+    table["model"] = model.model_version
+    table["versions"] = "; ".join(
+        f"{name}={version}" for name, version in sorted(model.party_versions.items())
+    )
+    return table
+
+
+class _Unfinished:
+    """Answers of batches, until all are there; those of another request are thrown away."""
+
+    def __init__(self, place: Path, request: str) -> None:
+        self._place = place
+        self._digest = hashlib.sha256(request.encode()).hexdigest()
+        self.count = 0
+
+    def known(self, num_batches: int) -> Mapping[int, Answer]:
+        """What is there of this request, by the number of the batch."""
+        about = self._place / "request.json"
+        if about.exists() and read_json(about).get("request") != self._digest:
+            shutil.rmtree(self._place)
+        write_json(about, {"request": self._digest})
+        found = {}
+        for number in range(num_batches):
+            path = self._file(number)
+            if path.exists():
+                state = read_state(path)
+                found[number] = Answer(outputs=state["outputs"], used=tuple(state["used"]))
+        self.count = len(found)
+        return found
+
+    def keep(self, number: int, answer: Answer) -> None:
+        """Write one batch's answer."""
+        state: dict[str, Any] = {"outputs": answer.outputs, "used": list(answer.used)}
+        write_state(self._file(number), state)
+        self.count += 1
+
+    def _file(self, number: int) -> Path:
+        return self._place / f"batch-{number:06d}.safetensors"

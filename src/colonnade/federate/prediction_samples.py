@@ -1,0 +1,248 @@
+"""Samples of a prediction: ids from a file, or a part of the run, numbered by an alignment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from colonnade.align.alignment_file import PartyAlignment
+from colonnade.align.ids import PreparedIds
+from colonnade.align.terms import AlignSpec
+from colonnade.core.errors import ConfigError, DataError
+from colonnade.data.blocks import Block, make_block, require_columns
+from colonnade.data.prepare import Preparation
+from colonnade.data.table_files import read_table
+from colonnade.fabrics.grpc.hub import Hub
+from colonnade.federate.alignment import HolderTable, aligned, is_held, read_holder_table
+from colonnade.federate.alignments import HolderAlignments, named_alignment
+from colonnade.federate.party_sessions import read_terms
+from colonnade.federate.prediction import Request
+from colonnade.run.alignment_files import (
+    key_columns,
+    load_alignment,
+    read_keyed_table,
+    rows_of_samples,
+)
+from colonnade.run.assembly import NEW, Blueprint
+from colonnade.run.samples import Rows, draw_roll, usable_samples
+from colonnade.run.storage import party_directory
+
+__all__ = ["Wanted", "part_of_run", "wanted_ids"]
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The samples that are asked for, in their order, and the alignment that numbers them.
+
+    ``ids`` are as they stand in the file. ``numbers`` are -1 for an id that no party has.
+    ``presence`` has a column per name of everybody who was trained together. ``values`` are the
+    labels, where they are known.
+    """
+
+    ids: pd.Index[Any]
+    digest: str
+    numbers: Rows
+    presence: np.ndarray[Any, np.dtype[np.bool_]]
+    own: torch.Tensor | None = None
+    own_rows: Rows | None = None
+    values: np.ndarray[Any, Any] | None = None
+    part: str = NEW
+
+    def without(self, places: tuple[int, ...]) -> Wanted:
+        """The same samples, with parties (by column) that have none of them now."""
+        presence = self.presence.copy()
+        presence[:, list(places)] = False
+        return replace(self, presence=presence)
+
+    def request(self, kept: Rows) -> Request:
+        """Some of the samples, as a model is asked for them."""
+        return Request(
+            numbers=self.numbers[kept],
+            presence=self.presence[kept],
+            own=self.own,
+            own_rows=None if self.own_rows is None else self.own_rows[kept],
+            part=self.part,
+        )
+
+
+def kept_terms(run: Path, kept: HolderAlignments) -> tuple[str, AlignSpec]:
+    """The alignment of a run and its terms, salt included."""
+    digest = named_alignment(run)
+    if digest is None:
+        raise ConfigError(
+            f"{run}: an earlier Colonnade trained this run, and its alignment has no name; resume "
+            "it once: colonnade federation train FEDERATION CONFIG --resume"
+        )
+    return digest, read_terms(kept.place(digest))
+
+
+def wanted_ids(
+    hub: Hub,
+    blueprint: Blueprint,
+    run: Path,
+    kept: HolderAlignments,
+    file: Path,
+    *,
+    id_column: str | None = None,
+    away: tuple[str, ...] = (),
+    say: Say = lambda line: None,
+) -> Wanted:
+    """Find the samples of a file's ids: by the run's alignment, a kept one, or a new one.
+
+    Args:
+        hub: For an alignment, if one is needed; no party may be away then.
+        blueprint: Of the run.
+        run: Its directory.
+        kept: The label holder's alignments.
+        file: A table with the ids, and the label holder's own columns if it has a block and these
+            samples are not in its table.
+        id_column: The column of the ids; by default as in training.
+        away: Parties that are not connected.
+        say: Told what is done.
+    """
+    digest, terms = kept_terms(run, kept)
+    spec = replace(blueprint.spec, align=terms)
+    columns = (id_column,) if id_column else key_columns(terms, kept.holder, _id_column(spec))
+    shown = read_table(file, text_columns=columns)
+    require_columns(shown, columns, f"ids in {file.name}")
+    ids, table = read_keyed_table(file, columns, terms, f"ids in {file.name}")
+    known = _in_run(spec, kept.place(digest), kept.holder, ids)
+    parties = tuple(name for name in blueprint.elsewhere if name not in away)
+    if known is None or not is_held(hub, spec, digest, parties):
+        holder = HolderTable(
+            name=kept.holder,
+            terms=terms,
+            ids=ids,
+            labels=np.zeros(0),
+            label_name=blueprint.label_name,
+            block=None,
+        )
+        if away:
+            raise DataError(
+                f"these ids need an alignment with {', '.join(away)}, not connected now; start it "
+                "(colonnade party run), then give the same command again"
+            )
+        place = aligned(hub, spec, holder, blueprint.elsewhere, kept, say=say)
+        digest = place.name
+        known = _numbers(place, kept.holder, ids)
+    numbers, alignment = known
+    presence = _presence(alignment, numbers, blueprint.everyone)
+    own, own_rows = None, None
+    if kept.holder in blueprint.everyone:
+        own, own_rows = _own_rows(blueprint, spec, kept.holder, ids, table)
+        presence[:, blueprint.everyone.index(kept.holder)] = own_rows >= 0
+    index = pd.Index(shown[columns[0]].iloc[ids.rows], name=columns[0])
+    if len(columns) > 1:
+        index = pd.MultiIndex.from_frame(shown[list(columns)].iloc[ids.rows])
+    return Wanted(
+        ids=index, digest=digest, numbers=numbers, presence=presence, own=own, own_rows=own_rows
+    )
+
+
+def part_of_run(blueprint: Blueprint, run: Path, kept: HolderAlignments, part: str) -> Wanted:
+    """The samples of a part that the run was trained or measured on, with their labels."""
+    digest, terms = kept_terms(run, kept)
+    spec = replace(blueprint.spec, align=terms)
+    holder = read_holder_table(spec, kept.holder)
+    path = party_directory(kept.place(digest), kept.holder) / "alignment.npz"
+    alignment = load_alignment(path, holder.ids)
+    rows = rows_of_samples(alignment, holder.ids)
+    owners = blueprint.everyone
+    table = alignment.presence[:, [alignment.names.index(name) for name in owners]]
+    found = np.flatnonzero((rows >= 0) & table.any(axis=1))
+    found = found[usable_samples(spec, owners, table[found])]
+    roll = draw_roll(spec, owners, table[found])
+    if part not in roll.samples:
+        raise ConfigError(f"--part {part}: there are {', '.join(roll.samples)}")
+    numbers = found[roll.samples[part]]
+    own, own_rows = None, None
+    if holder.block is not None and kept.holder in owners:
+        own = blueprint.features({kept.holder: holder.block})[kept.holder]
+        own_rows = rows[numbers]
+    return Wanted(
+        ids=pd.Index(list(map(holder.ids.ids.__getitem__, rows[numbers].tolist()))),
+        digest=digest,
+        numbers=numbers,
+        presence=roll.presence[part],
+        own=own,
+        own_rows=own_rows,
+        values=holder.labels[rows[numbers]],
+        part=part,
+    )
+
+
+def _id_column(spec: Any) -> str | None:
+    own = spec.party.get(spec.label_holder.name)
+    found: str | None = spec.label_holder.id or (own.id if own else None)
+    return found
+
+
+def _in_run(
+    spec: Any, place: Path, holder: str, ids: PreparedIds
+) -> tuple[Rows, PartyAlignment] | None:
+    """The samples of ids by the run's own alignment; none if it does not know them all."""
+    try:
+        table = read_holder_table(spec, holder)
+        alignment = load_alignment(party_directory(place, holder) / "alignment.npz", table.ids)
+    except DataError:
+        return None  # the label holder's table is not the one of then
+    rows = pd.Index(table.ids.ids[:]).get_indexer(pd.Index(ids.ids[:]))
+    if (rows < 0).any():
+        return None
+    return _by_row(alignment, table.ids)[rows], alignment
+
+
+def _numbers(place: Path, holder: str, ids: PreparedIds) -> tuple[Rows, PartyAlignment]:
+    alignment = load_alignment(party_directory(place, holder) / "alignment.npz", ids)
+    return _by_row(alignment, ids), alignment
+
+
+def _by_row(alignment: PartyAlignment, ids: PreparedIds) -> Rows:
+    """The sample number of every kept row; -1 where it is no sample."""
+    rows = rows_of_samples(alignment, ids)
+    numbers = np.full(len(ids) + 1, -1, dtype=np.int64)
+    numbers[rows[rows >= 0]] = np.flatnonzero(rows >= 0)
+    return numbers[:-1]
+
+
+def _presence(
+    alignment: PartyAlignment, numbers: Rows, names: tuple[str, ...]
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    absent = [name for name in names if name not in alignment.names]
+    if absent:
+        raise ConfigError(f"{', '.join(absent)} had no part in the alignment; align again")
+    table = alignment.presence[:, [alignment.names.index(name) for name in names]]
+    found = np.zeros((len(numbers), len(names)), dtype=np.bool_)
+    found[numbers >= 0] = table[numbers[numbers >= 0]]
+    return found
+
+
+def _own_rows(
+    blueprint: Blueprint, spec: Any, holder: str, ids: PreparedIds, table: pd.DataFrame
+) -> tuple[torch.Tensor, Rows]:
+    """The label holder's prepared rows for these ids: from their file, or from its own table."""
+    preparation = blueprint.preparations[holder]
+    assert isinstance(preparation, Preparation)
+    columns = [*preparation.numeric, *preparation.levels]
+    block: Block
+    if set(columns) <= set(map(str, table.columns)):
+        block, rows = (
+            make_block(holder, table, ids=ids.ids[:], columns=columns),
+            np.arange(len(ids)),
+        )
+    else:
+        whole = read_holder_table(spec, holder)
+        assert whole.block is not None
+        block = whole.block
+        rows = pd.Index(whole.ids.ids[:]).get_indexer(pd.Index(ids.ids[:])).astype(np.int64)
+    used = np.unique(rows[rows >= 0])
+    features = blueprint.features({holder: block.take(used)})[holder]
+    return features, np.where(rows >= 0, np.searchsorted(used, rows), -1)

@@ -1,0 +1,60 @@
+"""A roll as it comes from the network: numbers of samples, and who has which; checked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from colonnade.core.errors import ProtocolError
+from colonnade.protect.policy import refusal
+from colonnade.run.samples import Roll
+
+__all__ = ["checked_roll", "name_of_request"]
+
+_MOST_PARTS = 16
+_MOST_NAMES = 1024
+
+
+def checked_roll(
+    party: str,
+    names: tuple[str, ...],
+    samples: Mapping[str, Tensor],
+    presence: Mapping[str, Tensor],
+) -> Roll:
+    """A roll as it comes to a party.
+
+    Raises ProtocolError unless numbers and presence fit together, Refused if a sample stands in it
+    twice.
+    """
+    if len(samples) > _MOST_PARTS or len(names) > _MOST_NAMES:
+        raise ProtocolError(
+            f"the roll: {len(samples)} parts and {len(names)} parties; at most {_MOST_PARTS} and "
+            f"{_MOST_NAMES}"
+        )
+    if samples.keys() != presence.keys():
+        raise ProtocolError("the roll: every part has sample numbers and a presence table")
+    for part, numbers in samples.items():
+        table = presence[part]
+        fits = numbers.dtype is torch.int64 and table.dtype is torch.bool and numbers.dim() == 1
+        if not fits or tuple(table.shape) != (len(numbers), len(names)):
+            raise ProtocolError(f"the roll, part '{part}': numbers and presence don't fit")
+    every = torch.cat(list(samples.values()))
+    if len(torch.unique(every)) < len(every):
+        # Named twice, a sample would be released twice for the price of one, or be its own mask.
+        raise refusal(party, "distinct samples", "the roll names a sample more than once")
+    return Roll(
+        names=names,
+        samples={part: item.numpy() for part, item in samples.items()},
+        presence={part: item.numpy() for part, item in presence.items()},
+    )
+
+
+def name_of_request(samples: Tensor, presence: Tensor) -> str:
+    """The name of a part to predict: a digest of its samples and of who has them."""
+    found = hashlib.sha256(f"{len(samples)} {tuple(presence.shape)}".encode())
+    found.update(samples.contiguous().numpy().tobytes())
+    found.update(presence.contiguous().numpy().tobytes())
+    return found.hexdigest()

@@ -1,0 +1,181 @@
+"""Gathering: whatever arrives while one exchange is in flight goes with the next.
+
+At low load nobody waits for anybody. Requests whose patience differs by more than a factor of two
+go with different exchanges, so that one hasty caller shortens nobody's answer by more than that.
+Waiting ids are bounded; a request above the bound is turned away at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from colonnade.core.errors import ColonnadeError
+from colonnade.serve.breaker import Breakers
+from colonnade.serve.predictor import Outcome, Predictor, ServedExchange, Unanswered
+
+__all__ = ["Busy", "Gathering", "TooLate"]
+
+Found = Outcome | Unanswered
+# Beyond its deadline a caller waits this long for an exchange that is about to end.
+GRACE_SECONDS = 0.02
+
+
+class Busy(ColonnadeError):
+    """More ids are waiting than are allowed to."""
+
+
+class TooLate(ColonnadeError):
+    """The deadline passed before there was an answer."""
+
+
+@dataclass(eq=False)
+class _Waiting:
+    ids: tuple[str, ...]
+    deadline: float
+    patience: float
+    future: asyncio.Future[Sequence[Found]] = field(repr=False)
+
+
+class Gathering:
+    """The queue in front of one predictor.
+
+    Args:
+        predictor: Who answers; it is called by one thread.
+        breakers: The parties' breakers.
+        most_waiting: The most ids that may wait.
+        most_together: The most ids of one exchange.
+        watch: Told of every exchange: how long it took, and what came of it.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        breakers: Breakers,
+        *,
+        most_waiting: int,
+        most_together: int,
+        watch: Callable[[float, ServedExchange], None],
+    ) -> None:
+        self.predictor = predictor
+        self._breakers = breakers
+        self._most_waiting, self._most_together = most_waiting, most_together
+        self._watch = watch
+        self._waiting: deque[_Waiting] = deque()
+        self._num_waiting = 0
+        self._task: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="exchange")
+
+    async def ask(
+        self, ids: tuple[str, ...], *, arrived: float, patience: float
+    ) -> Sequence[Found]:
+        """Answer for these ids, together with others.
+
+        Args:
+            ids: Text, none twice.
+            arrived: When the request arrived, on the monotonic clock.
+            patience: Seconds from then to its deadline.
+
+        Returns:
+            An outcome for every id.
+
+        Raises:
+            Busy: Too many ids are waiting already.
+            TooLate: The deadline passed first.
+        """
+        if self._num_waiting + len(ids) > self._most_waiting:
+            raise Busy("too many samples are waiting; ask again later")
+        future: asyncio.Future[Sequence[Found]] = asyncio.get_running_loop().create_future()
+        item = _Waiting(ids, arrived + patience, patience, future)
+        self._waiting.append(item)
+        self._num_waiting += len(ids)
+        if self._task is None:
+            self._task = asyncio.create_task(self._exchanges())
+        left = item.deadline - time.monotonic() + GRACE_SECONDS
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(future, max(left, 0.0))
+        if item in self._waiting:
+            self._waiting.remove(item)
+            self._num_waiting -= len(ids)
+        raise TooLate("the deadline passed before there was an answer")
+
+    @property
+    def num_waiting(self) -> int:
+        """How many ids wait for the next exchange."""
+        return self._num_waiting
+
+    async def drain(self) -> None:
+        """Wait until nobody waits, and let go of the thread and the predictor."""
+        if self._task is not None:
+            await self._task
+        self._thread.shutdown(wait=True)
+        self.predictor.close()
+
+    async def _exchanges(self) -> None:
+        try:
+            while chosen := self._choose():
+                await self._exchange(chosen)
+        finally:
+            self._task = None
+
+    def _choose(self) -> list[_Waiting]:
+        """The oldest request, and those that fit it in size and in patience."""
+        chosen: list[_Waiting] = []
+        kept: deque[_Waiting] = deque()
+        num_ids = 0
+        while self._waiting:
+            item = self._waiting.popleft()
+            first = chosen[0].patience if chosen else item.patience
+            fits = first / 2 <= item.patience <= first * 2
+            if chosen and not (fits and num_ids + len(item.ids) <= self._most_together):
+                kept.append(item)
+                continue
+            chosen.append(item)
+            num_ids += len(item.ids)
+        self._waiting = kept
+        self._num_waiting = sum(len(item.ids) for item in kept)
+        return chosen
+
+    async def _exchange(self, chosen: Sequence[_Waiting]) -> None:
+        ids = tuple(dict.fromkeys(name for item in chosen for name in item.ids))
+        deadline = min(item.deadline for item in chosen)
+        without = self._breakers.left_out()
+        began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        try:
+            exchange = await loop.run_in_executor(
+                self._thread, self._predict, ids, deadline, without
+            )
+        except Exception as error:
+            # A probe that failed for another reason says nothing of the party.
+            for name in self.predictor.model.parties:
+                self._breakers.not_asked(name)
+            for item in chosen:
+                if not item.future.done():
+                    item.future.set_exception(error)
+            return
+        self._note(exchange, deadline - began)
+        self._watch(time.monotonic() - began, exchange)
+        found = dict(zip(ids, exchange.outcomes, strict=True))
+        for item in chosen:
+            if not item.future.done():
+                item.future.set_result([found[name] for name in item.ids])
+
+    def _predict(
+        self, ids: Sequence[str], deadline: float, without: Collection[str]
+    ) -> ServedExchange:
+        return self.predictor.predict(ids, deadline=deadline, without=without)
+
+    def _note(self, exchange: ServedExchange, waited: float) -> None:
+        for name in self.predictor.model.parties:
+            if name in exchange.seconds:
+                self._breakers.answered(name, exchange.seconds[name])
+            elif name in exchange.silent:
+                self._breakers.silent(name, waited)
+            else:
+                self._breakers.not_asked(name)

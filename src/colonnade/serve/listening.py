@@ -1,0 +1,187 @@
+"""Listening with uvicorn: TLS, bounds on connections and slow callers, drain on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from colonnade.core.errors import ConfigError, RunError
+from colonnade.serve.guard import Application
+from colonnade.serve.prediction_service import ServiceLimits
+
+__all__ = ["Listening", "TlsFiles", "loopback_hosts"]
+
+_LOG = logging.getLogger("colonnade.serve")
+_SLOWEST_HEADERS_SECONDS = 10.0
+_DRAIN_SECONDS = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsFiles:
+    """A certificate and its key; with an authority, callers need a certificate of it."""
+
+    certificate: Path
+    key: Path
+    authority: Path | None = None
+
+
+def loopback_hosts(host: str) -> frozenset[str] | None:
+    """Names that requests to a loopback address may name; None for any other address.
+
+    A page in a browser that has its own name point at this machine names that one.
+    """
+    if host in ("127.0.0.1", "::1", "localhost"):
+        return frozenset({"127.0.0.1", "[::1]", "localhost"})
+    return None
+
+
+class _PatientProtocol(HttpToolsProtocol):
+    """Closes a connection whose request line and headers don't arrive in time."""
+
+    _alarm: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._set_alarm()
+
+    def data_received(self, data: bytes) -> None:
+        if self._alarm is None and (self.cycle is None or self.cycle.response_complete):
+            self._set_alarm()
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        self._unset_alarm()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unset_alarm()
+        super().connection_lost(exc)
+
+    def _set_alarm(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._alarm = loop.call_later(_SLOWEST_HEADERS_SECONDS, self.transport.close)
+
+    def _unset_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+
+class _Uvicorn(uvicorn.Server):
+    """Without signals of its own: it would end the process before the drain."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Listening:
+    """An address with an application behind it.
+
+    Args:
+        application: Who answers.
+        host: The address.
+        port: The port; 0 for any that is free.
+        limits: Bounds on connections.
+        tls: Certificates; none for plain HTTP.
+        drain: Called when nobody is answered any more.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        host: str,
+        port: int,
+        limits: ServiceLimits,
+        tls: TlsFiles | None = None,
+        drain: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._drain = drain
+        self._socket = _bound(host, port)
+        try:
+            self._uvicorn = _Uvicorn(_config(application, limits, tls))
+        except (OSError, ssl.SSLError) as error:
+            self._socket.close()
+            raise ConfigError(f"TLS: the certificate or its key can't be used: {error}") from error
+
+    @property
+    def port(self) -> int:
+        """The port, which matters for port 0."""
+        return int(self._socket.getsockname()[1])
+
+    async def serve(self, started: Callable[[], None] = lambda: None) -> None:
+        """Answer until told to stop (SIGTERM, SIGINT or ``stop``), then drain.
+
+        Args:
+            started: Called when requests are accepted.
+        """
+        self._socket.listen(2048)
+        if threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self.stop)
+        started()
+        await self._uvicorn.serve(sockets=[self._socket])
+        await self._drain()
+        _LOG.info("the service has ended")
+
+    def stop(self) -> None:
+        """Take no more requests, answer those that are here; from any thread."""
+        _LOG.info("asked to stop: requests in hand are answered first")
+        self._uvicorn.should_exit = True
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise RunError(
+            f"can't listen at {host}:{port}: {error.strerror}; choose another --host or --port"
+        ) from error
+    return found
+
+
+def _config(
+    application: Application, limits: ServiceLimits, tls: TlsFiles | None
+) -> uvicorn.Config:
+    encryption: dict[str, Any] = {}
+    if tls is not None:
+        encryption = {"ssl_certfile": str(tls.certificate), "ssl_keyfile": str(tls.key)}
+        if tls.authority is not None:
+            encryption["ssl_ca_certs"] = str(tls.authority)
+            encryption["ssl_cert_reqs"] = ssl.CERT_REQUIRED
+    config = uvicorn.Config(
+        application,
+        http=_PatientProtocol,
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        # It writes paths and queries, which callers choose.
+        access_log=False,
+        log_config=None,
+        log_level="warning",
+        server_header=False,
+        limit_concurrency=limits.most_connections,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=_DRAIN_SECONDS,
+        **encryption,
+    )
+    config.load()
+    return config

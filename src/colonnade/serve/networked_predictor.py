@@ -1,0 +1,300 @@
+"""The predictor of a federation: parties elsewhere, reached over the links of one open session.
+
+A party that is not connected is not waited for. A party that comes back without its half of the
+session loads it again, while the others answer. A party that was away from the start joins in
+another session, which everybody opens at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from colonnade.core.errors import (
+    ColonnadeError,
+    MissingBlock,
+    NoAnswer,
+    PartyFailed,
+    PartyRestarted,
+    Refused,
+)
+from colonnade.core.fabric import TICKS_PER_SECOND, Fabric
+from colonnade.core.parties import Patience
+from colonnade.data.blocks import as_ids
+from colonnade.fabrics.grpc.hub import Hub
+from colonnade.federate.prediction import OpenModel, networked_blueprint
+from colonnade.federate.prediction_samples import Wanted
+from colonnade.run.answered import Answered
+from colonnade.serve.outcomes import outcomes_of
+from colonnade.serve.predictor import Outcome, ServedExchange, ServedModel, Unanswered
+from colonnade.serve.watched_fabric import WatchedFabric
+
+__all__ = ["NetworkedPredictor"]
+
+_LOG = logging.getLogger("colonnade.serve")
+_LOOK_SECONDS = 0.5
+# What opening and ending a session wait for a silent party.
+_OPENING_TICKS = 5_000
+# As many as evaluation takes: one batch of a method's ``predict``.
+_MOST_TOGETHER = 1024
+# Of a request's time: the rest is for those who arrived meanwhile and go with the next exchange.
+_SHARE = 0.8
+# The same for the first question of a method that asks twice.
+_FIRST_SHARE = 0.5
+
+
+class NetworkedPredictor:
+    """One version of a model whose parties answer over the network.
+
+    Args:
+        hub: Where the parties are connected.
+        run: The run's directory at the label holder.
+        wanted: The samples that may be asked for, by an alignment.
+        describe: What callers may know of the model.
+        look_seconds: How often to look whether somebody came back.
+
+    Raises:
+        NoAnswer: A party that the method needs is away.
+        Refused: A party's policy is against predictions with this run.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        run: Path,
+        wanted: Wanted,
+        describe: Callable[[OpenModel], ServedModel],
+        *,
+        look_seconds: float = _LOOK_SECONDS,
+    ) -> None:
+        self._hub, self._run, self._wanted = hub, run, wanted
+        ids = as_ids(wanted.ids, "ids").tolist()
+        self._place_of = {name: place for place, name in enumerate(ids)}
+        trained = networked_blueprint(run)
+        self._elsewhere = trained.elsewhere
+        self._then: Literal["stop", "continue"] = "stop"
+        if trained.spec.method.info.tolerates_missing:
+            self._then = "continue"
+        self._open = self._opened(self._absent())
+        self._model = describe(self._open)
+        self._in_use = threading.Lock()
+        # Parties that came back without their half, and those that load it again.
+        self._lost: set[str] = set()
+        self._loading: dict[str, Callable[[], bool]] = {}
+        # The session has ended, and no other one could be opened yet.
+        self._is_broken = False
+        self._is_over = threading.Event()
+        self._look_seconds = look_seconds
+        self._watching = threading.Thread(target=self._watch, name="sessions", daemon=True)
+        self._watching.start()
+
+    def _opened(self, absent: tuple[str, ...]) -> OpenModel:
+        patience = Patience(timeout=_OPENING_TICKS, then=self._then)
+        return OpenModel(
+            self._hub, self._run, self._wanted.digest, without=absent, patience=patience
+        )
+
+    def _absent(self) -> tuple[str, ...]:
+        return self._hub.wait_for(self._elsewhere, timeout=0.0)
+
+    @property
+    def model(self) -> ServedModel:
+        """What it is."""
+        return self._model
+
+    def away(self) -> Mapping[str, str]:
+        """Parties that are not connected, or not yet in the open session."""
+        here = set(self._open.blueprint.elsewhere) - self._lost
+        coming = {name: "coming back" for name in self._elsewhere if name not in here}
+        return {**coming, **dict.fromkeys(self._absent(), "not connected")}
+
+    def drift(self) -> Mapping[str, float]:
+        """Nothing: parties tell of their columns by a declared release only, and there is none."""
+        return {}
+
+    def warm_up(self) -> None:
+        """Nothing: every question to a party is a release."""
+
+    def close(self) -> None:
+        """End the session; the hub goes on listening."""
+        self._is_over.set()
+        self._watching.join()
+        with self._in_use:
+            if self._is_broken:
+                return
+            if self._lost or self._absent():
+                self._open.abandon()
+            else:
+                self._open.close()
+
+    # Sessions
+
+    def _watch(self) -> None:
+        """Look who came back; every look is between two exchanges."""
+        while not self._is_over.wait(self._look_seconds):
+            absent = self._absent()
+            with self._in_use:
+                for party in sorted(self._lost - set(absent)):
+                    self._begin_again(party)
+                joined = set(() if self._is_broken else self._open.blueprint.elsewhere)
+                if set(self._elsewhere) - set(absent) - joined:
+                    self._open_again(absent)
+
+    def _begin_again(self, party: str) -> None:
+        """Take one step of having a party load its half again."""
+        try:
+            if party not in self._loading:
+                self._loading[party] = self._open.begin_again(party)
+            if not self._loading[party]():
+                return
+        except PartyRestarted:
+            # It, or another one, was lost once more: from the beginning.
+            self._loading.pop(party, None)
+            return
+        except ColonnadeError as error:
+            _LOG.warning("party '%s' can't load its half: %s", party, type(error).__name__)
+            self._loading.pop(party, None)
+            return
+        del self._loading[party]
+        self._lost.discard(party)
+        _LOG.info("party '%s' is back", party)
+
+    def _open_again(self, absent: tuple[str, ...]) -> None:
+        """Open another session with everybody who is there; nobody is answered meanwhile."""
+        if not self._is_broken:
+            self._open.abandon()
+        self._is_broken = True
+        self._lost.clear()
+        self._loading.clear()
+        try:
+            self._open = self._opened(absent)
+        except ColonnadeError as error:
+            _LOG.warning("no session yet: %s", type(error).__name__)
+            return
+        self._is_broken = False
+        _LOG.info("a session with %s is open", ", ".join(self._open.blueprint.elsewhere))
+
+    # Answers
+
+    def predict(
+        self, ids: Sequence[str], *, deadline: float, without: Collection[str]
+    ) -> ServedExchange:
+        """Answer for these ids with whoever answers in time."""
+        with self._in_use:
+            return self._exchange(ids, deadline, set(without))
+
+    def _exchange(self, ids: Sequence[str], deadline: float, without: set[str]) -> ServedExchange:
+        names = self._open.names
+        if self._is_broken:
+            nobody = Unanswered(reason="away", parties=self._elsewhere)
+            return ServedExchange(outcomes=[nobody for _ in ids])
+        gone = without | set(self._absent()) | self._lost
+        gone |= set(self._elsewhere) - set(self._open.blueprint.elsewhere)
+        seconds: dict[str, float] = {}
+        silent: set[str] = set()
+        outcomes: dict[str, Outcome | Unanswered] = {}
+        while True:
+            chosen: list[str] = []
+            for name in ids:
+                why = self._why_not(name, gone, names) if name not in outcomes else None
+                if why is not None:
+                    outcomes[name] = why
+                elif name not in outcomes:
+                    chosen.append(name)
+            if not chosen:
+                break
+            some = chosen[:_MOST_TOGETHER]
+            fabrics: list[WatchedFabric] = []
+            try:
+                found = self._answer(some, gone, deadline, fabrics)
+                outcomes.update(zip(some, found, strict=True))
+            except (PartyFailed, Refused, PartyRestarted) as error:
+                if isinstance(error, PartyRestarted):
+                    self._lost.add(error.party)
+                silent.add(error.party)
+                gone.add(error.party)
+            except NoAnswer as error:
+                silent.update(error.parties)
+                gone.update(error.parties)
+            except MissingBlock:
+                late = tuple(sorted({name for item in fabrics for name in item.unanswered}))
+                outcomes.update(dict.fromkeys(some, Unanswered(reason="away", parties=late)))
+            for fabric in fabrics:
+                silent.update(fabric.unanswered)
+                for party, taken in fabric.seconds.items():
+                    seconds[party] = max(seconds.get(party, 0.0), taken)
+        return ServedExchange(
+            outcomes=[outcomes[name] for name in ids],
+            seconds={name: taken for name, taken in seconds.items() if name not in silent},
+            silent=tuple(sorted(silent)),
+        )
+
+    def _why_not(
+        self, name: str, gone: Collection[str], names: tuple[str, ...]
+    ) -> Unanswered | None:
+        """Why an id can't be answered without those who are gone; None if it can."""
+        place = self._place_of.get(name)
+        if place is None or self._wanted.numbers[place] < 0:
+            return Unanswered(reason="unknown")
+        present = [
+            party
+            for party, is_here in zip(names, self._wanted.presence[place].tolist(), strict=True)
+            if is_here
+        ]
+        left = [party for party in present if party not in gone]
+        if self._model.tolerates_missing:
+            return None if left else Unanswered(reason="away", parties=tuple(present))
+        lacking = tuple(party for party in self._model.parties if party not in present)
+        if lacking:
+            return Unanswered(reason="missing", parties=lacking)
+        away = tuple(party for party in present if party in gone)
+        return Unanswered(reason="away", parties=away) if away else None
+
+    def _answer(
+        self,
+        ids: Sequence[str],
+        gone: Collection[str],
+        deadline: float,
+        fabrics: list[WatchedFabric],
+    ) -> list[Outcome]:
+        places = np.array([self._place_of[name] for name in ids])
+        wanted, model = self._wanted, self._open
+        request = wanted.without(tuple(model.names.index(party) for party in gone)).request(places)
+        now = time.monotonic()
+        left = max(0.001, deadline - now)
+        asks_twice = model.blueprint.spec.method.needs.heads
+        until = now + left * _SHARE
+        first = now + left * (_FIRST_SHARE if asks_twice else _SHARE)
+
+        def through(fabric: Fabric) -> Fabric:
+            watched = WatchedFabric(
+                fabric,
+                {},
+                is_direct=False,
+                until=int(until * TICKS_PER_SECOND),
+                first_until=int(first * TICKS_PER_SECOND),
+            )
+            fabrics.append(watched)
+            return watched
+
+        predicted = model.predict(
+            request,
+            patience=Patience(timeout=max(1, int(left * TICKS_PER_SECOND)), then=self._then),
+            among=tuple(party for party in model.blueprint.elsewhere if party not in gone),
+            through=through,
+        )
+        answered = Answered(
+            outputs=predicted.outputs,
+            used=predicted.used,
+            presence=request.presence,
+            task=model.blueprint.task,
+            calibration=model.calibration,
+        )
+        ages = {party: [0.0] * len(ids) for party in model.names}
+        return outcomes_of(answered, ages, ())

@@ -1,0 +1,142 @@
+"""Numbers of a service for Prometheus and for its page; never an id or a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+
+from colonnade.serve.predictor import Outcome, ServedExchange, Unanswered
+from colonnade.serve.versions import Versions
+
+__all__ = ["PartyNumbers", "Watching"]
+
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+# Sets of blocks beyond these are counted together: labels must not grow without end.
+_MOST_SETS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyNumbers:
+    """One party's numbers, as the page shows them."""
+
+    name: str
+    breaker: str
+    num_answers: int
+    num_silences: int
+    mean_seconds: float | None
+    drift: float | None
+    away: str | None
+
+
+class Watching:
+    """Counts everything; read by ``/metrics`` and the page.
+
+    Args:
+        parties: The parties.
+    """
+
+    def __init__(self, parties: Sequence[str]) -> None:
+        self.parties = tuple(parties)
+        self.registry = CollectorRegistry()
+        self.versions: Versions | None = None
+        self.breakers: Any = None
+        named: Any = {"registry": self.registry, "namespace": "colonnade_serve"}
+        self._requests = Counter("requests", "Requests", ["path", "status"], **named)
+        self._seconds = Histogram(
+            "request_seconds", "Time per request", ["path"], buckets=_SECONDS, **named
+        )
+        self._answered = Counter("answered", "Samples answered, by blocks", ["blocks"], **named)
+        self._unanswered = Counter("unanswered", "Samples not answered", ["reason"], **named)
+        self._exchanges = Counter("exchanges", "Exchanges with the parties", **named)
+        self._gathered = Counter("gathered_samples", "Samples in exchanges", **named)
+        self._party_seconds = Histogram(
+            "party_seconds", "Time per answer of a party", ["party"], buckets=_SECONDS, **named
+        )
+        self._silences = Counter("party_silences", "Times without an answer", ["party"], **named)
+        self._sets: set[str] = set()
+        self._by_set: dict[str, int] = {}
+        self._by_party: dict[str, list[float]] = {name: [0, 0.0, 0] for name in parties}
+        self.registry.register(self)
+
+    def request(self, path: str, status: int, seconds: float) -> None:
+        """One request was answered."""
+        self._requests.labels(path, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def exchange(self, seconds: float, exchange: ServedExchange) -> None:
+        """One exchange is done."""
+        self._exchanges.inc()
+        self._gathered.inc(len(exchange.outcomes))
+        for name, taken in exchange.seconds.items():
+            self._party_seconds.labels(name).observe(taken)
+            self._by_party[name][0] += 1
+            self._by_party[name][1] += taken
+        for name in exchange.silent:
+            self._silences.labels(name).inc()
+            self._by_party[name][2] += 1
+        for outcome in exchange.outcomes:
+            self._count(outcome)
+
+    def _count(self, outcome: Outcome | Unanswered) -> None:
+        if isinstance(outcome, Unanswered):
+            self._unanswered.labels(outcome.reason).inc()
+            return
+        blocks = "+".join(sorted(outcome.parties)) or "none"
+        if blocks not in self._sets and len(self._sets) >= _MOST_SETS:
+            blocks = "other"
+        self._sets.add(blocks)
+        self._answered.labels(blocks).inc()
+        self._by_set[blocks] = self._by_set.get(blocks, 0) + 1
+
+    def shares(self) -> dict[str, float]:
+        """The share of the answers by the set of blocks that they were made from."""
+        total = sum(self._by_set.values())
+        return {name: count / total for name, count in sorted(self._by_set.items())}
+
+    def party_numbers(self) -> list[PartyNumbers]:
+        """Every party's numbers, in party order."""
+        assert self.versions is not None
+        predictor = self.versions.current.predictor
+        drift, away = predictor.drift(), predictor.away()
+        states = self.breakers.states()
+        return [
+            PartyNumbers(
+                name=name,
+                breaker=states[name],
+                num_answers=int(count),
+                num_silences=int(silences),
+                mean_seconds=seconds / count if count else None,
+                drift=drift.get(name),
+                away=away.get(name),
+            )
+            for name, (count, seconds, silences) in self._by_party.items()
+        ]
+
+    def collect(self) -> Iterator[Metric]:
+        """What is read when Prometheus asks."""
+        if self.versions is None:
+            return
+        drift = GaugeMetricFamily(
+            "colonnade_serve_drift", "Distance from training, in deviations", labels=["party"]
+        )
+        is_open = GaugeMetricFamily(
+            "colonnade_serve_party_left_out", "1 while nobody waits for it", labels=["party"]
+        )
+        for item in self.party_numbers():
+            if item.drift is not None:
+                drift.add_metric([item.name], item.drift)
+            is_left_out = item.breaker != "closed" or item.away is not None
+            is_open.add_metric([item.name], float(is_left_out))
+        yield drift
+        yield is_open
+        routing = self.versions.routing
+        info = {"current": routing.current, "canary": routing.canary or ""}
+        yield InfoMetricFamily("colonnade_serve_version", "Versions that answer", value=info)
+
+    def text(self) -> bytes:
+        """Prometheus' text."""
+        return generate_latest(self.registry)

@@ -1,0 +1,49 @@
+"""Hub and agents of organisations in threads of this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from colonnade.fabrics.grpc.agent import Agent
+from colonnade.fabrics.grpc.hub import Hub
+from colonnade.federate.opened_hub import open_hub
+from colonnade.federate.party_agent import SessionRespondents
+from colonnade.federate.party_home import own_identity
+from e2e.organisations import PARTIES, Organisations
+from networks import QUICK
+
+__all__ = ["agents_of", "hub_of"]
+
+
+@contextmanager
+def agents_of(
+    organisations: Organisations, hub: Hub, names: Iterable[str] = PARTIES
+) -> Iterator[dict[str, Agent]]:
+    """Parties' agents over their own directories, in threads."""
+    agents = {}
+    with ExitStack() as around:
+        for name in names:
+            home = organisations.home(name)
+            agent = agents[name] = Agent(
+                identity=own_identity(home),
+                address=f"127.0.0.1:{hub.port}",
+                respondent_for=SessionRespondents(home).respondent_for,
+                links=QUICK,
+            )
+            thread = threading.Thread(target=agent.serve, daemon=True)
+            thread.start()
+            around.callback(thread.join, 20)
+            around.callback(agent.stop)
+        yield agents
+
+
+@contextmanager
+def hub_of(organisations: Organisations, names: Iterable[str] = PARTIES) -> Iterator[Hub]:
+    """The federation's hub, with these parties' agents."""
+    with (
+        open_hub(organisations.federation, links=QUICK, address="127.0.0.1:0", enrols=False) as hub,
+        agents_of(organisations, hub, names),
+    ):
+        yield hub

@@ -1,0 +1,201 @@
+"""A label holder that cheats in a session for predictions, or in naming runs and alignments."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from alignments import Federation
+from colonnade.align.alignment_file import PartyAlignment
+from colonnade.core.messages import Batch, Call, Reply
+from colonnade.core.numerics import NUMERICS
+from colonnade.federate.alignments import KeepingStore
+from colonnade.federate.party_home import PartySettings
+from colonnade.federate.party_policy import PartyPolicy
+from colonnade.federate.predict_session import PredictSession
+from colonnade.federate.roll_calls import name_of_request
+from colonnade.federate.train_session import TrainSession
+from colonnade.run.storage import read_state
+
+IDS = {
+    "bank": [f"person {number}" for number in range(12)],
+    "telco": [f"person {number}" for number in (3, 9, 1, 7, 5, 11, 0, 20)],
+}
+RUN = "ab" * 16
+
+
+class Telco:
+    """'telco' at home with a trained run, and a session for predictions."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        terms = Federation(IDS, mode="union", labelled_only=True).spec
+        store = KeepingStore(home, terms)
+        matching = Federation(IDS, mode="union", labelled_only=True, places={"telco": store})
+        self.digest = matching.match().digest
+        self.alignment: PartyAlignment = matching.alignments["telco"]
+        values = np.arange(len(IDS["telco"]), dtype=float)
+        table = pd.DataFrame({"id": IDS["telco"], "calls": values, "minutes": values**2})
+        table.to_csv(home / "telco.csv", index=False)
+        self.given: dict[str, Any] = {
+            "home": home,
+            "settings": PartySettings(
+                name="telco",
+                label_holder="bank",
+                hub="127.0.0.1:1",
+                data=home / "telco.csv",
+                id="id",
+                allow_unprotected=True,
+            ),
+            "policy": PartyPolicy(),
+        }
+        here = self.alignment.row_of_sample() >= 0
+        self.own = torch.from_numpy(np.flatnonzero(here))
+        self.lacking = torch.from_numpy(np.flatnonzero(~here))
+        training = TrainSession(**self.given)
+        agreed = {"names": ["telco"], "party": {"telco": {}}, "stop": {"exchanges": 1}}
+        agreed |= {"data": {"batch_size": 7}, "numerics": NUMERICS}
+        presence = torch.ones(len(self.own), 1, dtype=torch.bool)
+        roll = {"train": self.own}, {"train": presence}
+        for verb, arguments in (
+            ("assemble", (RUN, json.dumps(agreed), self.digest, 1, *roll)),
+            ("keep", ("exchange-000000001",)),
+        ):
+            reply = training.execute(Call(0, "telco", verb, arguments, 0, True))
+            assert reply.failure is None, reply.failure
+        self.session = PredictSession(**self.given)
+
+    def ask(self, verb: str, *arguments: Any) -> Reply:
+        return self.session.execute(Call(0, "telco", verb, arguments, 0, True))
+
+    def load(self) -> None:
+        assert self.ask("load", RUN, self.digest).failure is None
+        assert self.ask("fetch", "exchange-000000001").failure is None
+
+    def choose(self, numbers: torch.Tensor, *, name: str | None = None) -> tuple[str, Reply]:
+        presence = torch.ones(len(numbers), 1, dtype=torch.bool)
+        name = name or name_of_request(numbers, presence)
+        return name, self.ask("choose", name, numbers, presence)
+
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        assert self.session._successor is not None
+        model: torch.nn.Module = self.session._successor.model  # type: ignore[attr-defined]
+        return {name: item.clone() for name, item in model.state_dict().items()}
+
+
+@pytest.fixture
+def telco(tmp_path: Path) -> Telco:
+    return Telco(tmp_path)
+
+
+def refused(reply: Reply, words: str) -> None:
+    assert reply.failure is not None
+    assert words in reply.failure.message
+
+
+def test_an_honest_request_is_answered_from_the_rows_of_today(telco: Telco) -> None:
+    telco.load()
+    name, reply = telco.choose(telco.own[[2, 0]])
+    assert reply.value == 2
+    first = telco.ask("infer", Batch(name, 0)).value
+    assert len(first) == 2
+    table = pd.read_csv(telco.home / "telco.csv")
+    table["calls"] += 100.0
+    table.to_csv(telco.home / "telco.csv", index=False)
+    telco.session = PredictSession(**telco.given)
+    telco.load()
+    telco.choose(telco.own[[2, 0]])
+    assert not torch.allclose(first, telco.ask("infer", Batch(name, 0)).value)
+
+
+def test_nothing_is_learned_in_a_session_for_predictions(telco: Telco) -> None:
+    telco.load()
+    name, _ = telco.choose(telco.own)
+    before = telco.weights
+    batch = Batch(name, 0)
+    embedding = telco.ask("embed", batch)
+    if embedding.failure is None:
+        gradient = torch.ones_like(embedding.value)
+        assert telco.ask("descend", batch, gradient).failure is not None
+    after = telco.weights
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+def test_no_checkpoint_is_written_or_deleted(telco: Telco) -> None:
+    telco.load()
+    place = telco.home / "runs" / RUN
+    before = read_state(place / "exchange-000000001.safetensors")
+    refused(telco.ask("keep", "exchange-000000001"), "keeps no weights")
+    refused(telco.ask("retain", "no-such", "no-such", "no-such"), "deletes no weights")
+    after = read_state(place / "exchange-000000001.safetensors")
+    assert before["num_encodings"] == after["num_encodings"]
+
+
+@pytest.mark.parametrize("run", ["../../etc", "cd" * 16, "", "AB" * 16])
+def test_a_run_that_is_none_of_its_own_is_not_loaded(telco: Telco, run: str) -> None:
+    reply = telco.ask("load", run, telco.digest)
+    assert reply.failure is not None
+    assert telco.ask("infer", Batch("train", 0)).failure is not None
+
+
+@pytest.mark.parametrize("digest", ["0" * 64, "../alignment", "", "." * 64])
+def test_an_alignment_that_is_none_of_its_own_is_not_used(telco: Telco, digest: str) -> None:
+    assert telco.ask("load", RUN, digest).failure is not None
+
+
+def test_training_samples_are_not_there_by_their_old_name(telco: Telco) -> None:
+    telco.load()
+    refused(telco.ask("infer", Batch("train", 0)), "no part 'train'")
+
+
+def test_samples_must_be_there_and_inside_and_each_once(telco: Telco) -> None:
+    telco.load()
+    num_samples = telco.alignment.num_samples
+    for numbers, words in (
+        (torch.tensor([-1]), "outside"),
+        (torch.tensor([num_samples]), "outside"),
+        (torch.zeros(0, dtype=torch.int64), "no samples"),
+        (telco.own[[0, 0]], "distinct samples"),
+        (telco.lacking[:1], "lacks"),
+    ):
+        _, reply = telco.choose(numbers)
+        refused(reply, words)
+
+
+def test_a_request_has_the_name_of_its_samples(telco: Telco) -> None:
+    """Else parties whose answers are added up could be told different samples."""
+    telco.load()
+    other, _ = telco.choose(telco.own[:2])
+    telco.ask("forget", other)
+    _, reply = telco.choose(telco.own[2:4], name=other)
+    refused(reply, "digest of its samples")
+
+
+def test_requests_that_are_never_forgotten_are_bounded(telco: Telco) -> None:
+    telco.load()
+    orders = itertools.islice(itertools.permutations(range(7), 3), 65)
+    replies = [telco.choose(telco.own[list(order)])[1] for order in orders]
+    assert all(reply.failure is None for reply in replies[:-1])
+    refused(replies[-1], "forget one first")
+
+
+def test_a_policy_that_became_stricter_holds_for_old_runs(telco: Telco) -> None:
+    telco.given["policy"] = PartyPolicy(require=("perturb",))
+    telco.session = PredictSession(**telco.given)
+    refused(telco.ask("load", RUN, telco.digest), "'require'")
+
+
+def test_a_request_over_too_many_rows_is_refused(telco: Telco) -> None:
+    telco.given["policy"] = PartyPolicy(rows=0.5)
+    telco.session = PredictSession(**telco.given)
+    telco.load()
+    assert telco.choose(telco.own[:4])[1].failure is None
+    refused(telco.choose(telco.own)[1], "'rows'")

@@ -1,0 +1,354 @@
+"""Predictions of organisations over real links, against the same weights in one process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from agents import hub_of
+from colonnade.core.batches import BatchPlan
+from colonnade.core.errors import NoAnswer, PartyFailed, Refused
+from colonnade.federate.alignments import named_alignment
+from colonnade.federate.prediction import OpenModel, Request
+from colonnade.federate.prediction_files import evaluate_over, predict_over
+from colonnade.federate.training import train_over
+from colonnade.methods import METHODS
+from colonnade.protect.ledger import read_ledger, verify_ledger
+from colonnade.run.result import Result
+from colonnade.run.spec import read_spec
+from colonnade.run.storage import party_directory, read_json, write_json
+from e2e.organisations import HOLDER, PARTIES, Organisations
+
+NETWORKED = sorted(
+    name
+    for name, method in METHODS.items()
+    if method().stays_home and method().participants((HOLDER, *PARTIES), HOLDER) != (HOLDER,)
+)
+MEAN = ("laser", "easter", "flex", "adaptive_flex", "sync", "pbcd")
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Any:
+    return partial(Organisations, tmp_path, nursery=None, exchanges=2)
+
+
+def train(organisations: Organisations, run: Path | None = None) -> list[str]:
+    told: list[str] = []
+    spec = read_spec(organisations.config)
+    with hub_of(organisations) as hub:
+        train_over(
+            hub,
+            spec,
+            HOLDER,
+            run or organisations.run,
+            say=told.append,
+            alignments=organisations.federation / "alignments",
+        )
+    return told
+
+
+def ids_file(organisations: Organisations, ids: list[str], **columns: Any) -> Path:
+    path = organisations.root / "new.csv"
+    pd.DataFrame({"id": ids, **columns}).to_csv(path, index=False)
+    return path
+
+
+def tables(organisations: Organisations) -> dict[str, pd.DataFrame]:
+    return {
+        name: pd.read_csv(organisations.root / f"{name}.csv").set_index("id")
+        for name in (HOLDER, *PARTIES)
+    }
+
+
+def in_all(organisations: Organisations) -> list[str]:
+    found = tables(organisations)
+    return [
+        item for item in found[HOLDER].index if all(item in own.index for own in found.values())
+    ]
+
+
+def predict(organisations: Organisations, file: Path, *, names: Any = PARTIES, **more: Any) -> Any:
+    with hub_of(organisations, names) as hub:
+        return predict_over(
+            hub,
+            organisations.federation,
+            organisations.run,
+            file,
+            organisations.root / "answers.csv",
+            **{"wait_seconds": 0.0 if len(names) < 2 else 20.0, **more},
+        )
+
+
+def in_one_place(organisations: Organisations) -> Result:
+    """The weights of a networked run, brought together for one process."""
+    place = organisations.root / "together"
+    shutil.copytree(organisations.run, place)
+    name = (place / "run_name").read_text()
+    task = read_json(place / "label_holder" / "task.json")
+    write_json(place / "label_holder" / "task.json", {**task, "elsewhere": []})
+    settings = read_json(place / "config.json")
+    write_json(place / "config.json", {**settings, "fabric": {"name": "in_process"}})
+    for party in PARTIES:
+        kept = organisations.home(party) / "runs" / name
+        own = party_directory(place, party)
+        preparation = read_json(kept / "agreed.json")["preparation"]
+        write_json(own / "preparation.json", {"party": party, **preparation})
+        for file in kept.glob("*.safetensors"):
+            shutil.copy(file, own)
+    return Result.load(place)
+
+
+@pytest.mark.parametrize("method", NETWORKED)
+def test_every_networked_method_predicts_what_one_process_predicts(make: Any, method: str) -> None:
+    organisations = make(method=method, combine="mean" if method in MEAN else "concat")
+    train(organisations)
+    summary = read_json(organisations.run / "summary.json")
+    local = in_one_place(organisations)
+    wanted = in_all(organisations)[::-1]
+    blocks = {
+        name: own.drop(columns="defaulted", errors="ignore")
+        for name, own in tables(organisations).items()
+    }
+    expected = local.answer({name: blocks[name] for name in local.parties}, ids=wanted)
+    found = predict(organisations, ids_file(organisations, wanted))
+    assert found.index.tolist() == wanted
+    assert found["defaulted"].tolist() == expected["defaulted"].tolist()
+    # The very same batches: not one bit of difference.
+    assert found["confidence"].tolist() == expected["confidence"].tolist()
+    assert found["blocks"].tolist() == ["; ".join(names) for names in expected["blocks"]]
+    with hub_of(organisations) as hub:
+        measured = evaluate_over(hub, organisations.federation, organisations.run)
+    told = summary["quality"]["test"]
+    if method == "cvfl":  # draws how it rounds, anew in every session, which may swap two ranks
+        assert measured["loss"] == pytest.approx(told["loss"], rel=1e-3)
+        assert measured.keys() == told.keys()
+    else:
+        assert measured == told
+
+
+def test_new_ids_are_aligned_once_and_old_alignments_stay(make: Any) -> None:
+    organisations = make(method="laser", combine="mean")
+    assert train(organisations) == ["aligning with shop, telco"]
+    found = tables(organisations)
+    # Some that the bank never had: their columns come with the ids.
+    unknown = sorted(set(found["shop"].index) - set(found[HOLDER].index))
+    columns = {name: np.linspace(-1, 1, len(unknown)) for name in ("bank_0", "bank_1", "bank_2")}
+    file = ids_file(organisations, unknown, **columns)
+    told: list[str] = []
+    first = predict(organisations, file, say=told.append)
+    assert told == ["aligning with shop, telco"]
+    assert first["defaulted"].isin(["yes", "no"]).all()
+    assert set(first["blocks"]) <= {"bank; shop", "bank; shop; telco"}
+    told.clear()
+    again = predict(organisations, file, say=told.append)
+    assert [line.split("'")[0] for line in told] == ["the alignment "]
+    pd.testing.assert_frame_equal(first, again)
+    # The run still has its own.
+    spec = read_spec(organisations.config)
+    with hub_of(organisations) as hub:
+        summary = train_over(
+            hub,
+            spec,
+            HOLDER,
+            organisations.run,
+            resume=True,
+            alignments=organisations.federation / "alignments",
+        )
+    assert summary["exchanges"] == 2
+    digest = named_alignment(organisations.run)
+    for name in PARTIES:
+        kept = {item.name for item in (organisations.home(name) / "alignments").iterdir()}
+        assert len(kept) == 2
+        assert digest in kept
+
+
+def test_another_run_of_the_same_ids_does_not_align_again(make: Any) -> None:
+    organisations = make()
+    assert train(organisations) == ["aligning with shop, telco"]
+    (said,) = train(organisations, organisations.root / "second")
+    assert said.startswith("the alignment '")
+    first, second = (named_alignment(organisations.root / item) for item in ("run", "second"))
+    assert first == second
+    days = json.loads((organisations.home("shop") / "alignments.json").read_text())["days"]
+    assert len(days) == 1
+
+
+def test_a_table_with_more_rows_is_aligned_again_for_predictions(make: Any) -> None:
+    organisations = make()
+    train(organisations)
+    before = predict(organisations, ids_file(organisations, in_all(organisations)))
+    path = organisations.root / "shop.csv"
+    table = pd.read_csv(path)
+    more = table.iloc[:1].assign(id="somebody new")
+    pd.concat([more, table]).to_csv(path, index=False)
+    told: list[str] = []
+    after = predict(organisations, ids_file(organisations, in_all(organisations)), say=told.append)
+    assert told == ["aligning with shop, telco"]
+    pd.testing.assert_frame_equal(before, after)
+    with (
+        hub_of(organisations) as hub,
+        pytest.raises(PartyFailed, match="not the one that was aligned"),
+    ):
+        evaluate_over(hub, organisations.federation, organisations.run)
+
+
+def test_samples_that_somebody_lacks_have_no_answer_and_the_row_says_so(make: Any) -> None:
+    organisations = make()
+    train(organisations)
+    found = tables(organisations)
+    lacking = sorted(set(found[HOLDER].index) - set(found["telco"].index))[:1]
+    known = in_all(organisations)[:3]
+    answers = predict(organisations, ids_file(organisations, [*known, *lacking]))
+    assert answers["defaulted"].isna().tolist() == [False] * 3 + [True]
+    assert answers["missing"].tolist() == ["", "", "", "bank; shop; telco"]
+
+
+def test_a_method_that_tolerates_absence_answers_without_a_party(make: Any) -> None:
+    organisations = make(method="laser", combine="mean")
+    train(organisations)
+    file = ids_file(organisations, in_all(organisations)[:5])
+    told: list[str] = []
+    answers = predict(organisations, file, names=("telco",), say=told.append)
+    assert told == ["without shop"]
+    assert set(answers["blocks"]) == {"bank; telco"}
+    assert set(answers["missing"]) == {"shop"}
+    assert set(answers["versions"].str.split("=").str[0]) == {"telco"}
+    local = in_one_place(organisations)
+    blocks = {name: tables(organisations)[name] for name in (HOLDER, "telco")}
+    blocks[HOLDER] = blocks[HOLDER].drop(columns="defaulted")
+    expected = local.answer(blocks, ids=answers.index.tolist())
+    np.testing.assert_allclose(answers["confidence"].tolist(), expected["confidence"], rtol=1e-5)
+
+
+def test_others_end_with_the_partys_name_and_go_on_later(make: Any, monkeypatch: Any) -> None:
+    organisations = make()
+    train(organisations)
+    wanted = in_all(organisations)
+    file = ids_file(organisations, wanted)
+    with pytest.raises(NoAnswer, match=r"shop is not connected.*same command again"):
+        predict(organisations, file, names=("telco",))
+    whole = predict(organisations, file)
+    # Batches of four, of which one is finished when a party falls silent.
+    for module in ("predict_session", "prediction"):
+        monkeypatch.setattr(f"colonnade.federate.{module}.make_plans", _small_plans)
+    kept: list[int] = []
+    original = OpenModel.predict
+
+    def interrupted(self: OpenModel, request: Request, **settings: Any) -> Any:
+        def finished(number: int, answer: Any) -> None:
+            settings["finished"](number, answer)
+            kept.append(number)
+            if len(kept) == 3:
+                raise NoAnswer("no answer from 'shop'", parties=("shop",))
+
+        return original(self, request, **{**settings, "finished": finished})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenModel, "predict", interrupted)
+        with pytest.raises(NoAnswer, match=r"3 of .* batches are finished and kept"):
+            predict(organisations, file)
+    told: list[str] = []
+    answers = predict(organisations, file, say=told.append)
+    assert told[0].startswith("3 of ")
+    assert answers["defaulted"].tolist() == whole["defaulted"].tolist()
+    np.testing.assert_allclose(
+        answers["confidence"].tolist(), whole["confidence"].tolist(), rtol=1e-5
+    )
+
+
+def _small_plans(spec: Any, roll: Any, label_holder: str) -> Any:
+    return {
+        part: BatchPlan(len(table), 4, seed=0, shuffle=False)
+        for part, table in roll.presence.items()
+    }
+
+
+def test_predictions_are_releases_in_every_ledger(make: Any) -> None:
+    organisations = make()
+    train(organisations)
+    name = (organisations.run / "run_name").read_text()
+    place = organisations.home("shop") / "runs" / name
+    before = len(list(read_ledger(place)))
+    predict(organisations, ids_file(organisations, in_all(organisations)))
+    entries = list(read_ledger(place))[before:]
+    assert [item["verb"] for item in entries if item["event"] == "left"] == ["infer"]
+    assert verify_ledger(place)[1] is None
+
+
+def test_a_policy_of_now_refuses_predictions_too(make: Any) -> None:
+    organisations = make(policies=dict.fromkeys(PARTIES, ""))
+    train(organisations)
+    (organisations.root / "shop.policy.toml").write_text('forbid = []\nmethods = ["fedbcd"]\n')
+    with pytest.raises(Refused, match="methods"):
+        predict(organisations, ids_file(organisations, in_all(organisations)))
+    name = (organisations.run / "run_name").read_text()
+    last = list(read_ledger(organisations.home("shop") / "runs" / name))[-1]
+    assert (last["event"], last["verb"]) == ("refused", "load")
+
+
+def test_blinded_runs_predict_from_sums(make: Any) -> None:
+    from colonnade.federate.peers import own_signer
+
+    blind = 'protect = [{ kind = "blind", range = 8.0 }]'
+    organisations = make(combine="mean", protect=blind, policies=dict.fromkeys(PARTIES, ""))
+    for name, other in (PARTIES, PARTIES[::-1]):
+        key = own_signer(organisations.home(other)).public.hex()
+        path = organisations.root / f"{name}.policy.toml"
+        path.write_text(f'{path.read_text()}\npeers = {{ {other} = "{key}" }}\n')
+    train(organisations)
+    wanted = in_all(organisations)
+    answers = predict(organisations, ids_file(organisations, wanted))
+    local = in_one_place(organisations)
+    blocks = {
+        name: own.drop(columns="defaulted", errors="ignore")
+        for name, own in tables(organisations).items()
+    }
+    expected = local.answer(blocks, ids=wanted)
+    np.testing.assert_allclose(
+        answers["confidence"].tolist(), expected["confidence"].tolist(), rtol=1e-5
+    )
+
+
+def test_one_open_model_answers_many_requests(make: Any) -> None:
+    organisations = make()
+    train(organisations)
+    digest = named_alignment(organisations.run)
+    assert digest is not None
+    with hub_of(organisations) as hub:
+        assert not hub.wait_for(PARTIES, 20)
+        model = OpenModel(hub, organisations.run, digest)
+        try:
+            names = model.names
+            own = torch.zeros(4, 3)
+            alignment = _alignment(organisations)
+            complete = np.flatnonzero(alignment.presence.all(axis=1))[:4]
+            outputs = []
+            for chosen in ([0, 1], [2], [3], [0, 1]):
+                request = Request(
+                    numbers=complete[chosen],
+                    presence=np.ones((len(chosen), len(names)), dtype=bool),
+                    own=own,
+                    own_rows=np.array(chosen),
+                )
+                outputs.append(model.predict(request).outputs)
+            assert [len(item) for item in outputs] == [2, 1, 1, 2]
+            assert torch.equal(outputs[0], outputs[3])
+        finally:
+            model.close()
+
+
+def _alignment(organisations: Organisations) -> Any:
+    from colonnade.align.alignment_file import PartyAlignment
+
+    digest = named_alignment(organisations.run)
+    assert digest is not None
+    place = organisations.federation / "alignments" / digest
+    return PartyAlignment.load(party_directory(place, HOLDER) / "alignment.npz")

@@ -1,0 +1,196 @@
+"""Serving over real links: every party answers for its own columns, or is named."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from agents import agents_of, hub_of
+from colonnade.core.messages import Call, Reply
+from colonnade.core.respondent import Respondent
+from colonnade.fabrics.grpc.hub import Hub
+from colonnade.federate.opened_hub import open_hub
+from colonnade.federate.party_agent import SessionRespondents
+from colonnade.federate.prediction_files import predict_over
+from colonnade.federate.training import train_over
+from colonnade.run.spec import read_spec
+from colonnade.serve.federation_serving import FederationLoader
+from colonnade.serve.run_serving import ServeSettings
+from e2e.organisations import HOLDER, PARTIES, Organisations
+from networks import QUICK
+from serving import Running, running
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Any:
+    return partial(Organisations, tmp_path, nursery=None, exchanges=2)
+
+
+def trained(organisations: Organisations) -> Organisations:
+    with hub_of(organisations) as hub:
+        train_over(
+            hub,
+            read_spec(organisations.config),
+            HOLDER,
+            organisations.run,
+            alignments=organisations.federation / "alignments",
+        )
+    return organisations
+
+
+def loader_of(organisations: Organisations, hub: Hub, wait: float = 20.0) -> FederationLoader:
+    return FederationLoader(
+        hub,
+        organisations.federation,
+        organisations.run,
+        organisations.root / "bank.csv",
+        ServeSettings(id_column="id"),
+        wait_seconds=wait,
+    )
+
+
+@contextmanager
+def served(organisations: Organisations, hub: Hub, wait: float = 20.0) -> Iterator[Running]:
+    loader = loader_of(organisations, hub, wait)
+    with running(loader.first(), load=loader) as one:
+        yield one
+
+
+@contextmanager
+def hub_alone(organisations: Organisations) -> Iterator[Hub]:
+    address = "127.0.0.1:0"
+    with open_hub(organisations.federation, links=QUICK, address=address, enrols=False) as hub:
+        yield hub
+
+
+def known_to_all(organisations: Organisations) -> list[str]:
+    tables = [pd.read_csv(organisations.root / f"{name}.csv") for name in (HOLDER, *PARTIES)]
+    shared = set(tables[0]["id"]).intersection(*(table["id"] for table in tables[1:]))
+    return sorted(shared, key=tables[0]["id"].tolist().index)
+
+
+@pytest.mark.parametrize("method", ["splitnn", "laser"])
+def test_the_answer_over_http_is_that_of_the_batch(make: Any, method: str) -> None:
+    organisations = trained(make(method=method, combine="mean"))
+    ids = known_to_all(organisations)
+    with hub_of(organisations) as hub:
+        batch = predict_over(
+            hub,
+            organisations.federation,
+            organisations.run,
+            organisations.root / "bank.csv",
+            organisations.root / "answers.csv",
+        )
+        with served(organisations, hub) as one:
+            status, content = one.predict(*ids, "nobody")
+    assert status == 200
+    *rows, unknown = content["predictions"]
+    assert unknown["error"]["reason"] == "unknown"
+    for row in rows:
+        expected = batch.loc[row["id"]]
+        assert row["value"] == expected.iloc[0]
+        assert row["confidence"] == pytest.approx(expected["confidence"], rel=1e-5)
+        assert sorted(row["parties"]) == [HOLDER, *PARTIES]
+
+
+def parties_of(one: Running, *ids: str, **others: Any) -> list[str]:
+    status, content = one.predict(*ids, **others)
+    assert status == 200
+    return sorted(content["predictions"][0]["parties"])
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Ask again until something holds; a hang is found by the test's timeout."""
+    while not holds():
+        pass
+
+
+def test_a_party_that_left_is_not_waited_for_and_comes_back(make: Any) -> None:
+    organisations = trained(make(method="laser", combine="mean"))
+    first = known_to_all(organisations)[0]
+    with (
+        hub_alone(organisations) as hub,
+        ExitStack() as telco,
+        agents_of(organisations, hub, ["shop"]),
+    ):
+        telco.enter_context(agents_of(organisations, hub, ["telco"]))
+        with served(organisations, hub) as one:
+            assert parties_of(one, first) == [HOLDER, *PARTIES]
+            telco.close()
+            until(lambda: hub.wait_for(["telco"], timeout=0.0) == ("telco",))
+            assert parties_of(one, first) == [HOLDER, "shop"]
+            assert "not connected" in one.get("/")[1]
+            telco.enter_context(agents_of(organisations, hub, ["telco"]))
+            until(lambda: parties_of(one, first) == [HOLDER, *PARTIES])
+
+
+def test_a_service_begins_without_a_party_that_is_away_and_takes_it_in(make: Any) -> None:
+    organisations = trained(make(method="laser", combine="mean"))
+    first = known_to_all(organisations)[0]
+    with hub_of(organisations, ["shop"]) as hub, served(organisations, hub, wait=0.0) as one:
+        assert parties_of(one, first) == [HOLDER, "shop"]
+        # Another session would end the one that answers.
+        assert one.post("/v1/versions/load", {"run": organisations.run.name})[0] == 400
+        with agents_of(organisations, hub, ["telco"]):
+            until(lambda: parties_of(one, first) == [HOLDER, *PARTIES])
+
+
+def test_a_method_that_needs_everybody_names_who_left(make: Any) -> None:
+    organisations = trained(make(method="splitnn", combine="mean"))
+    first = known_to_all(organisations)[0]
+    with hub_alone(organisations) as hub, agents_of(organisations, hub, ["shop"]):
+        with agents_of(organisations, hub, ["telco"]), ExitStack() as stack:
+            one = stack.enter_context(served(organisations, hub))
+            held = stack.pop_all()
+            assert one.predict(first)[0] == 200
+        until(lambda: hub.wait_for(["telco"], timeout=0.0) == ("telco",))
+        with held:
+            status, content = one.predict(first)
+            assert status == 503
+            assert content["error"]["parties"] == ["telco"]
+            assert one.get("/readyz")[0] == 503
+
+
+class Frozen(Respondent):
+    """A party's respondent that stands still while its gate is closed."""
+
+    def __init__(self, inner: Respondent, gate: threading.Event) -> None:
+        self._inner, self._gate = inner, gate
+
+    def execute(self, call: Call) -> Reply:
+        assert self._gate.wait(120)
+        return self._inner.execute(call)
+
+
+def test_a_frozen_party_costs_no_more_than_the_deadline(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    organisations = trained(make(method="laser", combine="mean"))
+    first = known_to_all(organisations)[0]
+    gate = threading.Event()
+    gate.set()
+    real = SessionRespondents.respondent_for
+
+    def respondent_for(self: SessionRespondents, purpose: str) -> Respondent:
+        found = real(self, purpose)
+        return Frozen(found, gate) if self.settings.name == "telco" else found
+
+    monkeypatch.setattr(SessionRespondents, "respondent_for", respondent_for)
+    with hub_of(organisations) as hub, served(organisations, hub) as one:
+        assert parties_of(one, first) == [HOLDER, *PARTIES]
+        gate.clear()
+        for _ in range(3):
+            assert parties_of(one, first, deadline_ms=1000) == [HOLDER, "shop"]
+        # Nobody waits for it any more: an hour of patience is not used.
+        assert one.service.breakers.states()["telco"] == "open"
+        assert parties_of(one, first) == [HOLDER, "shop"]
+        gate.set()
+        until(lambda: parties_of(one, first, deadline_ms=20_000) == [HOLDER, *PARTIES])
+        assert one.service.breakers.states()["telco"] == "closed"

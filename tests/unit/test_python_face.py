@@ -1,0 +1,128 @@
+"""What Python users meet: public names, numbers of numpy, history, networks, repeatable runs."""
+
+from __future__ import annotations
+
+import typing
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from torch import nn
+
+import colonnade
+from colonnade.core.errors import ConfigError, StorageError
+from colonnade.fabrics.in_process import CountedClock
+from colonnade.run.directory import RunDirectory
+from colonnade.run.result import Result
+from federations import assert_bitwise_equal, weights
+from messages import says
+
+COUNT = 60
+DRAW = np.random.default_rng(9)
+IDS = [f"u{number}" for number in range(COUNT)]
+BANK = pd.DataFrame(DRAW.normal(size=(COUNT, 2)), index=IDS, columns=["age", "pay"])
+TELCO = pd.DataFrame(DRAW.normal(size=(COUNT, 1)), index=IDS, columns=["calls"])
+LABELS = (BANK["age"] + TELCO["calls"] > 0).rename("left")
+SMALL: dict[str, Any] = {
+    "defaults": {"encoder": {"kind": "mlp", "hidden": [4], "embedding": 3}},
+    "label_holder": {"fusion": {"kind": "mlp", "hidden": [4]}},
+}
+
+
+def quick(**arguments: Any) -> Result:
+    settings = {**SMALL, **arguments.pop("settings", {})}
+    blocks = {"bank": BANK, "telco": TELCO}
+    arguments = {"label_holder": "bank", "epochs": 3, "batch_size": 16, **arguments}
+    return colonnade.fit(blocks, LABELS, settings=settings, **arguments)
+
+
+def test_public_names() -> None:
+    assert colonnade.__version__ == version("colonnade")
+    assert colonnade.errors.ConfigError is ConfigError
+    assert colonnade.Block.__name__ == "Block"
+    assert set(colonnade.__all__) <= set(dir(colonnade))
+    assert typing.get_type_hints(colonnade.fit)["return"] is Result
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    optimizer = {"lr": np.float64(0.001)}
+    defaults = {**SMALL["defaults"], "optimizer": optimizer}
+    numpys = quick(epochs=np.int64(2), batch_size=np.int32(16), settings={"defaults": defaults})
+    plain = quick(epochs=2)
+    assert_bitwise_equal(weights(numpys._federation), weights(plain._federation))
+    with pytest.raises(ConfigError, match=says("stop.epochs", "whole number")):
+        quick(epochs=np.float64(2.5))
+
+
+def test_history_and_networks(tmp_path: Path) -> None:
+    in_memory, kept = quick(), quick(out=tmp_path / "run")
+    assert len(in_memory.history) == 3
+    assert {"elapsed", "loss", "accuracy"} <= set(in_memory.history.columns)
+    metrics = in_memory.history.drop(columns="elapsed")
+    for other in (kept, Result.load(tmp_path / "run")):
+        pd.testing.assert_frame_equal(other.history.drop(columns="elapsed"), metrics)
+    assert Result.load(in_memory.save(tmp_path / "model")).history.empty
+    assert set(in_memory.modules) == {"fusion", "bank", "telco"}
+    assert all(isinstance(item, nn.Module) for item in in_memory.modules.values())
+
+
+@pytest.mark.parametrize("method", ["flex", "adaptive_flex"])
+def test_the_same_seed_gives_the_same_model_however_fast_the_machine_is(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = quick(method=method)
+    # A machine whose clock stands still, on which real time would let every step fit.
+    monkeypatch.setattr("colonnade.core.fabric.RealClock.fits", lambda *_: True)
+    monkeypatch.setattr("colonnade.core.fabric.RealClock.num_fitting", lambda *_: 50)
+    again = quick(method=method)
+    assert_bitwise_equal(weights(first._federation), weights(again._federation))
+    assert first.summary["local_steps"] == again.summary["local_steps"]
+    fewer = quick(method=method, settings={"fabric": {"name": "in_process", "step": 10}})
+    assert fewer.summary["local_steps"]["telco"] < first.summary["local_steps"]["telco"]
+
+
+def test_declared_work() -> None:
+    clock = CountedClock(4)
+    assert clock.num_fitting("step", 20) == 5
+    for _ in range(5):
+        assert clock.fits("step", 20)
+        clock.work("step")
+    assert not clock.fits("step", 20)
+    with pytest.raises(ConfigError, match=says("fabric.step", 0)):
+        quick(settings={"fabric": {"name": "in_process", "step": 0}})
+
+
+class Stumbles:
+    """A watcher that fails: before the first exchange, or after it."""
+
+    def __init__(self, *, at_once: bool) -> None:
+        self.at_once = at_once
+
+    def began(self, *_: Any) -> None:
+        if self.at_once:
+            raise StorageError("stumbled")
+
+    def exchanged(self, *_: Any) -> None:
+        raise StorageError("stumbled")
+
+    def wants_to_stop(self) -> bool:
+        return False
+
+
+def test_a_run_that_failed_before_its_first_exchange_leaves_its_directory_free(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(StorageError, match="stumbled"):
+        quick(out=tmp_path / "run", watcher=Stumbles(at_once=True))
+    again = quick(out=tmp_path / "run")
+    assert_bitwise_equal(weights(again._federation), weights(quick()._federation))
+    with pytest.raises(StorageError, match="holds a run already"):
+        quick(out=tmp_path / "run")
+    every = {"record": {"log_every": 1}}
+    with pytest.raises(StorageError, match="stumbled"):
+        quick(out=tmp_path / "begun", watcher=Stumbles(at_once=False), settings=every)
+    with pytest.raises(StorageError, match="holds a run already"):
+        RunDirectory(tmp_path / "begun", resume=False)
