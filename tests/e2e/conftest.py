@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.organisations import Nursery, Organisations
+from e2e.typed import Typed
 
 Make = Callable[..., Organisations]
 
@@ -33,3 +34,11 @@ def make(tmp_path: Path, nursery: Nursery) -> Iterator[Make]:
     yield made
     for item in opened:
         item.close()
+
+
+@pytest.fixture
+def typed(tmp_path: Path, nursery: Nursery) -> Iterator[Typed]:
+    """Runs commands of a page; they end with the test."""
+    opened = Typed(tmp_path, nursery)
+    yield opened
+    opened.close()

@@ -4,7 +4,8 @@ Run as a script it imports everything once and then forks a process for every jo
 line of JSON: ``party HOME`` or ``hub FEDERATION CONFIG RUN``. With ``die=N`` (``hang=N``) that
 process kills (stops) itself at the N-th moment at which something crosses its end of a link; with
 ``full=N`` its disk is full from its N-th checkpoint on. Every process reads the wall clock through
-a file, ``NAME.clock``, by whose seconds a test moves it.
+a file, ``NAME.clock``, by whose seconds a test moves it. ``colonnade DIRECTORY ARGUMENTS`` is a
+command of the command line, in a directory.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from colonnade.cli.main import main
 from colonnade.core.config import dump
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics import GrpcSpec
@@ -470,8 +472,15 @@ class _Moments:
 
 
 def be(role: str, *arguments: str) -> None:
-    """Be a party or the hub."""
+    """Be a party or the hub, or a command as users type it."""
     torch.set_num_threads(1)
+    if role == "colonnade":
+        os.chdir(arguments[0])
+        sys.argv = [role, *arguments[1:]]
+        # As at a terminal: a line is there when it is said.
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        main()
+        return
     places = [Path(item) for item in arguments if "=" not in item]
     chosen = dict(item.split("=", 1) for item in arguments if "=" in item)
     read_wall_clock_through(Path(chosen.pop("clock")))
@@ -502,6 +511,8 @@ def _forked(words: list[str], log: str) -> int:
             os.dup2(file.fileno(), 2)
         be(*words)
         code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:
         # Whoever reads what went wrong does not read it from the full disk.
         make_room(os.getpid())

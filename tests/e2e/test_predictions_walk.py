@@ -2,53 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import signal
 import subprocess
 import sys
-import threading
-from contextlib import ExitStack
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from e2e.organisations import free_port
+from e2e.typed import Typed
 
 PAGE = Path(__file__).parents[2] / "docs" / "predictions.md"
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def walk(kind: str) -> list[str]:
     """The blocks of one kind in the page's walk."""
     text = PAGE.read_text("utf-8").split("## A walk")[1].split("\n## ")[0]
     return re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL)
-
-
-def words(line: str) -> list[str]:
-    name, *arguments = shlex.split(line)
-    assert name == "colonnade"
-    return [sys.executable, "-m", "colonnade", *arguments]
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(20)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(20)
-
-
-def wait_for_words(log: Path, said: str) -> None:
-    pause = threading.Event()
-    for _ in range(6000):
-        if said in log.read_text():
-            return
-        pause.wait(0.02)
-    raise AssertionError(log.read_text())
 
 
 @pytest.fixture
@@ -60,7 +31,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_walk(place: Path) -> None:
+def test_the_walk(place: Path, typed: Typed) -> None:
     port = free_port()
     commands = [
         line.replace("7443", str(port)) for block in walk("sh") for line in block.splitlines()
@@ -74,29 +45,17 @@ def test_the_walk(place: Path) -> None:
         ["party", "join"],
         ["federation", "predict"],
     ]
-    *before, train, telco, shop, predict = map(words, commands)
+    *before, train, telco, shop, predict = commands
     for command in before:
-        subprocess.run(command, cwd=place, env=ENVIRONMENT, check=True, capture_output=True)
-
-    def started(command: list[str], log: str) -> subprocess.Popen[bytes]:
-        file = around.enter_context((place / log).open("wb"))
-        process = subprocess.Popen(command, cwd=place, env=ENVIRONMENT, stdout=file, stderr=file)
-        around.callback(_end, process)
-        return process
-
-    with ExitStack() as around:
-        training = started(train, "train.log")
-        wait_for_words(place / "train.log", "waiting for shop, telco")
-        started(telco, "telco.log")
-        started(shop, "shop.log")
-        logs = [place / f"{name}.log" for name in ("train", "telco", "shop")]
-        assert training.wait(120) == 0, "\n".join(log.read_text() for log in logs)
-        ended = subprocess.run(
-            predict, cwd=place, env=ENVIRONMENT, capture_output=True, text=True, timeout=120
-        )
-        assert ended.returncode == 0, ended.stderr + "\n".join(log.read_text() for log in logs)
-    assert "aligning with shop, telco" in ended.stdout
-    assert "10 predictions in scores.csv" in ended.stdout
+        typed.run(command)
+    training = typed.start(train, "train")
+    typed.wait_for_words("train", "waiting for shop, telco")
+    typed.start(telco, "telco")
+    typed.start(shop, "shop")
+    assert training.wait(120) == 0, typed.logs()
+    said = typed.run(predict)
+    assert "aligning with shop, telco" in said
+    assert "10 predictions in scores.csv" in said
     answers = pd.read_csv(place / "scores.csv", keep_default_na=False)
     new = pd.read_csv(place / "new.csv")
     assert answers["customer_id"].tolist() == new["customer_id"].tolist()
