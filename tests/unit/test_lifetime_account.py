@@ -91,6 +91,12 @@ def test_a_budget_allows_the_largest_mu_that_fits() -> None:
         assert epsilon_of_mu(mu, 1e-5) <= epsilon < epsilon_of_mu(mu * 1.0001, 1e-5)
 
 
+def test_no_epsilon_is_lost_to_the_last_place_of_a_root_finder() -> None:
+    found = [epsilon_of_mu(number / 100, 1e-5) for number in range(1, 400)]
+    assert all(map(math.isfinite, found))
+    assert found == sorted(found)
+
+
 def test_the_account_outlives_its_process_and_only_its_owner_reads_it(tmp_path: Path) -> None:
     first = account(tmp_path)
     people = first.people(["a"])

@@ -67,8 +67,11 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
     if ideal > _MOST_EPSILON:
         return ideal
     slack = (1.0 + math.exp(ideal + 1.0)) * _ERROR
-    found: float = accounting.get_epsilon_gaussian(1.0 / mu, delta - slack) if slack < delta else 0
-    return found if ideal <= found <= ideal + 1.0 else math.inf
+    if slack >= delta:
+        return math.inf
+    # The root finder may end a last place below the ideal one where the slack is next to nothing.
+    found = max(ideal, accounting.get_epsilon_gaussian(1.0 / mu, delta - slack))
+    return found if found <= ideal + 1.0 else math.inf
 
 
 def num_releases_within(budget: Budget, noise: float) -> int:
