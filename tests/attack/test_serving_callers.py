@@ -180,6 +180,7 @@ def test_a_body_that_never_ends_is_cut_by_size_and_by_time(one: Running) -> None
 
 def test_headers_that_never_end_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "_SLOWEST_HEADERS_SECONDS", 0.2)
+    monkeypatch.setattr(listening, "_IDLE_SECONDS", 1)
     with running(ScriptedPredictor()) as one:
         assert raw(one, HEADERS) == b""
         # Also of a second request on a connection that was used before.

@@ -25,6 +25,7 @@ __all__ = ["Listening", "TlsFiles", "loopback_hosts"]
 
 _LOG = logging.getLogger("colonnade.serve")
 _SLOWEST_HEADERS_SECONDS = 10.0
+_IDLE_SECONDS = 30
 _DRAIN_SECONDS = 30
 
 
@@ -179,7 +180,7 @@ def _config(
         log_level="warning",
         server_header=False,
         limit_concurrency=limits.most_connections,
-        timeout_keep_alive=30,
+        timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=_DRAIN_SECONDS,
         **encryption,
     )
