@@ -100,11 +100,11 @@ optimizer = {{ name = "sgd", lr = 0.1, options = {{ momentum = 0.9 }} }}
 
 [stop]
 exchanges = {exchanges}
-evaluate_every = 5
+{evaluations}
 
 [record]
 log_every = 1
-checkpoint_every = 3
+{checkpoints}
 
 [patience]
 {patience}
@@ -199,6 +199,8 @@ class Organisations:
         patience: str = "",
         combine: str = "concat",
         protect: str = "",
+        evaluations: str = "evaluate_every = 5",
+        checkpoints: str = "checkpoint_every = 3",
         policies: Mapping[str, str] | None = None,
         proxied: bool = False,
         link: LinkSpec = QUICK,
@@ -216,6 +218,8 @@ class Organisations:
             "patience": patience,
             "combine": combine,
             "protect": protect,
+            "evaluations": evaluations,
+            "checkpoints": checkpoints,
         }
         fields = "".join(f"{key} = {value}\n" for key, value in dump(link).items())
         self._fabric = f'[fabric]\nname = "grpc"\n[fabric.link]\n{fields}'

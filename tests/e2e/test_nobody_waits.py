@@ -1,8 +1,7 @@
 """Real processes, one of which stands still: nothing in a run waits for it.
 
-Lines, evaluations and checkpoints are on, as they are by default. All six methods are in
-``make faults``, where the rates are measured too; here are one that asks nobody twice and one that
-asks everybody in every exchange.
+Lines, evaluations and checkpoints are on, as they are by default, and more often. How fast the
+others go meanwhile is measured by ``make faults``.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from fault.absences import (
 AWAY = 40
 
 
-@pytest.mark.parametrize("name", ["async", "flex"])
+@pytest.mark.parametrize("name", CASES)
 def test_the_others_go_on_and_it_takes_part_again(make: Any, name: str) -> None:
     case = CASES[name]
     organisations = make(
@@ -39,13 +38,13 @@ def test_the_others_go_on_and_it_takes_part_again(make: Any, name: str) -> None:
     _, ended = stand_still(organisations, telco, AWAY)
     wait_until_back(organisations, ended)
     log = (organisations.run / "run.log").read_text()
-    last = end(organisations, hub)
+    last = end(organisations, hub, telco)
     summary = check_whole_run(organisations, last)
     times = summary["times"]
     assert sum(times.values()) == pytest.approx(summary["elapsed_seconds"])
     assert times["outages"] > 0
     assert summary["seconds"] == summary["elapsed_seconds"]
-    if name == "flex":
+    if case.patience:
         # It was waited for once, not in every exchange.
         assert summary["attendance"]["left_out"]["telco"] >= AWAY / 2
         assert summary["attendance"]["late"]["telco"] <= 3

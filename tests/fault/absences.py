@@ -1,14 +1,18 @@
 """A party that stands still for a while in the middle of a run over real processes.
 
-Everything goes by counts of exchanges: the party stands still until the others have done so many
-more. If anything in the run waited for it, they never would.
+The tests go by counts of exchanges: the party stands still until the others have done so many more.
+If anything in the run waited for it, they never would. The campaign also measures how fast the
+others go meanwhile: what comes up from one of them, by the clock of whoever looks on, between two
+stretches of time in which nobody is disturbed.
 """
 
 from __future__ import annotations
 
 import json
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,14 +115,16 @@ def wait_until_back(organisations: Organisations, since: int) -> None:
     eventually(organisations, is_back)
 
 
-def end(organisations: Organisations, hub: Process) -> int:
-    """Kill the hub, and have it go on a little from its checkpoint; when the run ends."""
-    hub.signal(signal.SIGKILL)
-    assert hub.wait(SECONDS) == -signal.SIGKILL
+def end(organisations: Organisations, hub: Process, telco: Process) -> int:
+    """Kill hub and telco, and have them go on a little from their checkpoint; when the run ends."""
+    for process in (hub, telco):
+        process.signal(signal.SIGKILL)
+        assert process.wait(SECONDS) == -signal.SIGKILL
     last = num_done(organisations) + 10
     wanted = organisations.config.read_text()
     assert f"exchanges = {ENDLESS}" in wanted
     organisations.config.write_text(wanted.replace(f"exchanges = {ENDLESS}", f"exchanges = {last}"))
+    organisations.start_party("telco")
     assert organisations.start_hub().wait(SECONDS) == 0, organisations.logs()
     return last
 
@@ -144,8 +150,12 @@ def check_whole_run(organisations: Organisations, exchanges: int) -> dict[str, A
     return dict(summary)
 
 
-def run_absences(root: Path, nursery: Nursery, *, exchanges: int) -> dict[str, Any]:
-    """Every case: how many exchanges the others did while the telco stood still, and how fast."""
+def run_absences(root: Path, nursery: Nursery, *, seconds: float) -> dict[str, Any]:
+    """Every case: how fast the others went while the telco stood still for so many seconds.
+
+    Lines are written after every exchange, to count by; evaluations and checkpoints come as often
+    as they do by default.
+    """
     outcome = {}
     for number, (name, case) in enumerate(CASES.items()):
         organisations = Organisations(
@@ -155,25 +165,40 @@ def run_absences(root: Path, nursery: Nursery, *, exchanges: int) -> dict[str, A
             patience=case.patience,
             combine=case.combine,
             exchanges=ENDLESS,
+            evaluations="",
+            checkpoints="",
         )
         hub, telco = started(organisations)
-        eventually(organisations, lambda: num_done(organisations) >= exchanges)  # noqa: B023
-        began, ended = stand_still(organisations, telco, exchanges)
+        eventually(organisations, lambda: num_done(organisations) >= 100)  # noqa: B023
+        before = _rate(organisations, seconds)
+        telco.signal(signal.SIGSTOP)
+        telco.wait_until_stopped(SECONDS)
+        began = num_done(organisations)
+        away = _rate(organisations, seconds)
+        ended = num_done(organisations)
+        telco.signal(signal.SIGCONT)
         wait_until_back(organisations, ended)
-        lines = [line for line in lines_of(organisations) if line["kind"] == "exchange"]
-        last = end(organisations, hub)
+        after = _rate(organisations, seconds)
+        last = end(organisations, hub, telco)
         check_whole_run(organisations, last)
         organisations.close()
-        first, start, stop = lines[10], lines[began - 1], lines[ended - 1]
         outcome[name] = {
+            "seconds_away": seconds,
             "exchanges_while_away": ended - began,
-            # Of what the shop uploads in a second, on the run's own clock.
-            "share_of_undisturbed_rate": round(_rate(start, stop) / _rate(first, start), 2),
+            "share_of_undisturbed_rate": round(2 * away / (before + after), 2),
             "exchanges": last,
         }
+        sys.stderr.write(f"{name}: {outcome[name]}\n")
     return outcome
 
 
-def _rate(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
-    uploaded = uploads_of(after, "shop") - uploads_of(before, "shop")
-    return float(uploaded / (after["elapsed"] - before["elapsed"]))
+def _rate(organisations: Organisations, seconds: float) -> float:
+    """Bytes that come up from the shop in a second of the machine's clock."""
+    first, began = _newest(organisations), time.monotonic()
+    threading.Event().wait(seconds)
+    last, ended = _newest(organisations), time.monotonic()
+    return (uploads_of(last, "shop") - uploads_of(first, "shop")) / (ended - began)
+
+
+def _newest(organisations: Organisations) -> dict[str, Any]:
+    return next(item for item in lines_of(organisations)[::-1] if item["kind"] == "exchange")

@@ -6,6 +6,8 @@ bandwidth is unlimited.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from colonnade.core.errors import ConfigError, Deadlock, NoAnswer
@@ -276,6 +278,25 @@ class TestPatience:
         assert attendance.away == ("p1",)
         steps = {name: party.num_local_steps for name, party in federation.fabric.parties.items()}
         assert steps == {"p0": 6, "p1": 0, "p2": 6}
+
+    def test_a_question_to_the_absent_alone_costs_nothing_while_others_are_here(self) -> None:
+        fabric, parties = probes("a", "b", a=profile(latency=50))
+        ask = partial(parties.ask, "embed", Batch("train", 0))
+
+        assert set(fabric.run(ask(deadline=60))) == {"b"}
+        assert fabric.now() == 60
+        # VAFL asks whoever is behind for a fresh embedding: it must not wait for that every time.
+        assert fabric.run(ask(among=["a"], deadline=200)) == {}
+        assert fabric.now() == 60
+        assert parties.attendance.left_out == {"a": 2, "b": 0}
+
+    def test_a_question_waits_where_everybody_is_away(self) -> None:
+        fabric, parties = probes("a", a=profile(latency=50))
+        ask = partial(parties.ask, "embed", Batch("train", 0))
+
+        assert fabric.run(ask(deadline=60)) == {}
+        assert fabric.run(ask(deadline=90)) == {}
+        assert fabric.now() == 90
 
     def test_who_is_always_late_is_starving(self) -> None:
         federation = make_federation(

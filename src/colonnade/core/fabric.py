@@ -254,6 +254,13 @@ class Fabric(ABC):
         """Whether anything came from a party after a tick, for whomever it was."""
         return False
 
+    def silent_since(self, party: str) -> int | None:
+        """The tick since which a party owes an answer without a sign of it; None if it owes none.
+
+        Its answers count from their arrival, whether anybody has looked at them or not.
+        """
+        return None
+
     def owing(self) -> tuple[str, ...]:
         """Who owes an answer to a call through this fabric, or through one aside of it."""
         return ()

@@ -141,8 +141,8 @@ class Parties:
         goes_on = deadline is not None or self._patience.then == "continue"
         if limit is not None and goes_on and self.fabric.keeps_calls:
             asked = self.attendance.here(chosen, self.fabric)
-            if chosen and not asked:
-                await self.wait_until(limit)
+            if set(self.names) <= set(self.attendance.away):
+                await self.wait_until(limit)  # for anybody at all
         is_summand = summand is not None
         open_calls = {}
         for name in asked:

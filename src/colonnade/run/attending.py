@@ -20,7 +20,6 @@ class Attending:
     def __init__(self, federation: Federation) -> None:
         self._federation = federation
         self._silent = federation.patience.timeout or _SILENT_TICKS
-        self._began = federation.fabric.now()
         self._away: set[str] = set()
         self._starving: set[str] = set()
 
@@ -41,12 +40,13 @@ class Attending:
         self._away, self._starving = away, starving
 
     def _without_a_sign(self) -> set[str]:
-        """Of a method that waits for nobody, those from whom nothing came for long."""
+        """Of a method that waits for nobody, those who have owed an answer for long."""
         fabric = self._federation.fabric
-        since = fabric.now() - self._silent
-        if not self._federation.waits_for_nobody or since <= self._began:
+        if not self._federation.waits_for_nobody:
             return set()
-        return {name for name in fabric.names if not fabric.heard_since(name, since)}
+        since = {name: fabric.silent_since(name) for name in fabric.names}
+        limit = fabric.now() - self._silent
+        return {name for name, tick in since.items() if tick is not None and tick <= limit}
 
 
 def attendance_of(federation: Federation) -> dict[str, Any]:

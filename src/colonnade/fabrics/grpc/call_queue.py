@@ -21,7 +21,7 @@ from colonnade.fabrics.grpc.frames import (
 from colonnade.fabrics.grpc.link_settings import LinkSpec
 from colonnade.fabrics.grpc.outbox import Outbox
 
-__all__ = ["Arrivals", "CallQueue", "Delivery", "Lost"]
+__all__ = ["Arrivals", "CallQueue", "Delivery", "Lost", "Signs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,41 @@ class Lost:
     """A party has lost its half of the session."""
 
     error: RunError
+
+
+class Signs:
+    """When a party was last heard of, and since when it owes an answer; in ticks.
+
+    One thread notes questions and another answers, each in fields of its own.
+    """
+
+    def __init__(self) -> None:
+        self.heard = -1
+        self._num_asked = 0
+        self._num_answered = 0
+        self._asked_at = 0
+
+    def ask(self, tick: int) -> None:
+        """A question goes out."""
+        if self._num_asked == self._num_answered:
+            self._asked_at = tick
+        self._num_asked += 1
+
+    def take_back(self) -> None:
+        """The question does not go out after all."""
+        self._num_asked -= 1
+
+    def answer(self, tick: int, *, was_awaited: bool) -> None:
+        """Something came; it counts as an answer if it was awaited."""
+        self.heard = tick
+        self._num_answered += was_awaited
+
+    @property
+    def silent_since(self) -> int | None:
+        """Since when it owes an answer and nothing came; None if it owes none."""
+        if self._num_asked == self._num_answered:
+            return None
+        return max(self._asked_at, self.heard)
 
 
 Arrivals = queue.SimpleQueue[Delivery | Lost]
@@ -64,6 +99,7 @@ class CallQueue:
         self.seen = 0
         self.acknowledged = 0
         self.lost: RunError | None = None
+        self.signs = Signs()
         self._arrivals = arrivals
         self._clock = clock
         self._message_bytes = spec.message_bytes
@@ -91,8 +127,13 @@ class CallQueue:
             raise self.lost
         # Before it is sent, because the reply may come at once.
         self._open.append((number, call, to))
+        awaited = call is None or call.wants_reply
+        if awaited:
+            self.signs.ask(self._clock.now())
         if not self.outbox.put(number, frame, timeout):
             self._open.pop()
+            if awaited:
+                self.signs.take_back()
             if self.lost is not None:
                 raise self.lost
             return False
@@ -127,6 +168,7 @@ class CallQueue:
         else:
             reply = Reply(call.id, self.party, call.exchange, body.value, body.failure, tick)
         awaited = call is None or call.wants_reply
+        self.signs.answer(tick, was_awaited=awaited)
         self._arrivals.put(Delivery(to, reply, body.seconds, awaited))
 
     def lose(self) -> None:

@@ -31,7 +31,7 @@ from colonnade.core.messages import Call, Reply, pack_reply, unpack_reply
 from colonnade.core.parties import Patience
 from colonnade.core.party import Part
 from colonnade.core.respondent import Respondent
-from colonnade.fabrics.grpc.call_queue import Arrivals, CallQueue, Delivery, Lost
+from colonnade.fabrics.grpc.call_queue import Arrivals, CallQueue, Delivery, Lost, Signs
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.in_process import isolated_call
 
@@ -45,12 +45,15 @@ class _LocalParty:
         self._respondent = respondent
         self._arrivals = arrivals
         self._clock = clock
+        self.signs = Signs()
         self._work: queue.SimpleQueue[tuple[Call | None, Any] | None] = queue.SimpleQueue()
         name = f"colonnade {respondent.name}"
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
     def send(self, call: Call | None, to: Any) -> None:
+        if call is None or call.wants_reply:
+            self.signs.ask(self._clock.now())
         self._work.put((None if call is None else isolated_call(call), to))
 
     def close(self) -> None:
@@ -70,6 +73,7 @@ class _LocalParty:
             if call is None or call.wants_reply or reply.failure is not None:
                 tick = self._clock.now()
                 awaited = call is None or call.wants_reply
+                self.signs.answer(tick, was_awaited=awaited)
                 delivery = Delivery(to, replace(reply, tick=tick), seconds, awaited)
                 self._arrivals.put(delivery)
                 seconds = 0.0
@@ -99,8 +103,6 @@ class Session:
         self.clock = RealClock()
         self.patience = patience or Patience()
         self.num_lost = 0
-        # When anything came from each party last, in ticks.
-        self.heard: dict[str, int] = {}
         self._hub = hub
         self._purpose = purpose
         self._arrivals: Arrivals = queue.SimpleQueue()
@@ -140,6 +142,10 @@ class Session:
             parties=(party,),
         )
 
+    def signs(self, party: str) -> Signs:
+        """When a party was heard of, and since when it owes an answer."""
+        return (self._local_parties.get(party) or self._queues[party]).signs
+
     def write_out(self) -> None:
         """Have all queued calls written to the streams."""
         if self._has_unwritten:
@@ -154,7 +160,6 @@ class Session:
             return False
         if isinstance(item, Lost):
             raise item.error
-        self.heard[item.reply.party] = self.clock.now()
         item.to.take(item)
         return True
 
@@ -262,7 +267,11 @@ class GrpcFabric(Fabric):
 
     def heard_since(self, party: str, tick: int) -> bool:
         """Whether anything came from a party after a tick, for any fabric of the session."""
-        return self._session.heard.get(party, -1) > tick
+        return self._session.signs(party).heard > tick
+
+    def silent_since(self, party: str) -> int | None:
+        """Since when it owes an answer to any fabric of the session, without a sign of it."""
+        return self._session.signs(party).silent_since
 
     def cut(self) -> Cut:
         """Gather what comes from each party until it has answered the cut's own call."""
