@@ -20,6 +20,7 @@ from torch import Tensor
 
 from colonnade.core.errors import ProtocolError
 from colonnade.core.messages import Batch, Call, Reply, Value
+from colonnade.core.timeline import Timeline
 
 if TYPE_CHECKING:
     from colonnade.core.party import Part
@@ -200,6 +201,8 @@ class Fabric(ABC):
         # Sorted: results must not depend on the order in which parties were listed.
         self.names = tuple(sorted(names))
         self.meter = Meter({name: Traffic() for name in self.names}, local)
+        # Where it notes what everybody did when, if somebody wants to know.
+        self.timeline: Timeline | None = None
         self._began = time.perf_counter()
 
     @property

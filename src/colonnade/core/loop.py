@@ -99,6 +99,16 @@ class Timekeeper:
         if self._fabric.has_real_time:
             self._loop.elapsed = self._before + self._fabric.elapsed_seconds() - self._began
 
+    def offset(self) -> float:
+        """What to add to the fabric's seconds to have those of the run.
+
+        Returns:
+            Seconds; what was before a resume counts for the run and not for the fabric.
+        """
+        if self._fabric.has_real_time:
+            return self._before - self._began
+        return self._loop.elapsed - self._fabric.elapsed_seconds()
+
     @contextmanager
     def on(self, what: Literal["training", "evaluating", "keeping"]) -> Iterator[None]:
         """Count the time of what is done inside."""
@@ -106,8 +116,11 @@ class Timekeeper:
         try:
             yield
         finally:
-            took = self._fabric.elapsed_seconds() - began
+            ended = self._fabric.elapsed_seconds()
+            took = ended - began
             if what != "training":
+                if self._fabric.timeline is not None:
+                    self._fabric.timeline.note(None, what, began, ended)
                 setattr(self._loop, what, getattr(self._loop, what) + took)
             elif not self._fabric.has_real_time:
                 self._loop.elapsed += took

@@ -136,7 +136,13 @@ class InProcess(LocalFabric):
         self.meter.sent(call.party, num_call_bytes(call))
         began = time.perf_counter()
         reply = self.parties[call.party].execute(call)
-        self.meter.parties[call.party].seconds_computing += time.perf_counter() - began
+        ended = time.perf_counter()
+        self.meter.parties[call.party].seconds_computing += ended - began
+        if self.timeline is not None:
+            span = (began - self._began, ended - self._began)
+            self.timeline.note(call.party, "computing", *span)
+            # One thread has all the roles: while a party computes, the label holder does not.
+            self.timeline.note(None, "waiting", *span, call.party)
         if call.wants_reply or reply.failure is not None:
             self.meter.received(call.party, num_payload_bytes(reply.value))
             self._replies.append(

@@ -29,6 +29,7 @@ from colonnade.core.fabric import (
 from colonnade.core.messages import Call, Reply, pack_reply, unpack_reply
 from colonnade.core.respondent import Respondent
 from colonnade.core.seeds import derive_seed
+from colonnade.core.timeline import State
 from colonnade.fabrics.durations import Constant, Duration, Shares, Stopwatch, Utilization
 from colonnade.fabrics.in_process import LocalFabric, isolated_call
 from colonnade.fabrics.sleeps import Awake, Sleep
@@ -210,16 +211,21 @@ class Simulated(LocalFabric):
         now = self._clock.tick
         arrives = site.down.deliver(now, num_bytes, site.watches["latency"].draw(now))
         begins = site.clock.tick = site.begins(arrives, call.wants_reply)
+        was_free = max(arrives, site.free_at)
         reply = self.parties[call.party].execute(call)
         site.free_at = site.clock.tick
         seconds = (site.free_at - begins) / TICKS_PER_SECOND
         self.meter.parties[call.party].seconds_computing += seconds
+        self._note(call.party, "sending", now, arrives)
+        self._note(call.party, "absent", was_free, begins)
+        self._note(call.party, "computing", begins, site.free_at)
         if call.wants_reply or reply.failure is not None:
             num_bytes = num_payload_bytes(reply.value)
             self.meter.received(call.party, num_bytes)
             tick = site.up.deliver(
                 site.free_at, num_bytes, site.watches["latency"].draw(site.free_at)
             )
+            self._note(call.party, "sending", site.free_at, tick)
             answer = Reply(reply.id, reply.party, reply.exchange, reply.value, reply.failure, tick)
             heapq.heappush(self._replies, (tick, self._num_sent, answer))
             self._num_sent += 1
@@ -233,11 +239,20 @@ class Simulated(LocalFabric):
             )
         if not self._replies or (deadline is not None and self._replies[0][0] > deadline):
             assert deadline is not None
+            self._note(None, "waiting", self._clock.tick, deadline)
             self._clock.tick = max(self._clock.tick, deadline)
             return None
         tick, _, reply = heapq.heappop(self._replies)
+        self._note(None, "waiting", self._clock.tick, tick, reply.party)
         self._clock.tick = max(self._clock.tick, tick)
         return reply
+
+    def _note(
+        self, party: str | None, state: State, begin: int, end: int, awaited: str | None = None
+    ) -> None:
+        if self.timeline is not None:
+            span = (begin / TICKS_PER_SECOND, end / TICKS_PER_SECOND)
+            self.timeline.note(party, state, *span, awaited)
 
     async def settle(self) -> list[Reply]:
         """Failures among the replies on their way; calls are done when sent, so no time passes."""

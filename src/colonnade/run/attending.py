@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from colonnade.core.fabric import TICKS_PER_SECOND
 from colonnade.core.federation import Federation
 
-__all__ = ["Attending", "attendance_of"]
+__all__ = ["Attending", "News", "attendance_of"]
 
 # Without a timeout of the run's own, a party counts as away after so many ticks without a sign.
 _SILENT_TICKS = 10_000
+
+
+class News(NamedTuple):
+    """What changed about a party, and in words."""
+
+    party: str
+    change: Literal["absent", "back", "starving"]
+    text: str
 
 
 class Attending:
@@ -23,20 +31,22 @@ class Attending:
         self._away: set[str] = set()
         self._starving: set[str] = set()
 
-    def news(self) -> Iterator[str]:
-        """What changed since it was last asked, in words."""
+    def news(self) -> Iterator[News]:
+        """What changed since it was last asked."""
         attendance = self._federation.parties.attendance
         away = set(attendance.away) | self._without_a_sign()
         for name in sorted(away - self._away):
-            yield f"warning: '{name}' does not answer; the run goes on without it"
+            text = f"warning: '{name}' does not answer; the run goes on without it"
+            yield News(name, "absent", text)
         for name in sorted(self._away - away):
-            yield f"'{name}' is back"
+            yield News(name, "back", f"'{name}' is back")
         starving = set(attendance.starving)
         for name in sorted(starving - self._starving):
-            yield (
+            text = (
                 f"warning: '{name}' answers, but always too late to take part; raise "
                 "patience.timeout above the time that it needs"
             )
+            yield News(name, "starving", text)
         self._away, self._starving = away, starving
 
     def _without_a_sign(self) -> set[str]:

@@ -5,6 +5,7 @@
     format.json                       which format the directory has
     config.json                       the resolved settings
     metrics.jsonl                     one line per record, as it happens
+    timeline.jsonl                    who did what when; marks of what went wrong
     summary.json                      written at the end
     checkpoint.json                   which checkpoint counts; written last, so always a whole one
     run.log
@@ -57,6 +58,7 @@ from colonnade.run.storage import (
     read_state,
     write_json,
 )
+from colonnade.run.timeline_file import TIMELINE, TimelineFile
 
 __all__ = [
     "RunDirectory",
@@ -151,7 +153,7 @@ class RunDirectory:
             # It failed before its first exchange: nothing was learned, nothing left a party.
             for name in ("label_holder", "parties"):
                 shutil.rmtree(self.root / name, ignore_errors=True)
-            for name in ("config.json", "checkpoint.json", "metrics.jsonl"):
+            for name in ("config.json", "checkpoint.json", "metrics.jsonl", TIMELINE):
                 (self.root / name).unlink(missing_ok=True)
             return
         if exists and not resume:
@@ -197,6 +199,10 @@ class RunDirectory:
         """Append one line to metrics.jsonl, at once."""
         content = (json.dumps(finite(line)) + "\n").encode()
         append_wholly(self._metrics.fileno(), content, self.root / "metrics.jsonl")
+
+    def timeline(self, keep: int, loop: LoopState) -> TimelineFile | None:
+        """timeline.jsonl, for so many intervals; none if none are wanted."""
+        return TimelineFile(self.root, keep=keep, after=loop.exchange) if keep else None
 
     def checkpoint(
         self, federation: Federation, loop: LoopState, patience: Patience | None = None

@@ -16,6 +16,7 @@ from colonnade.core.errors import (
     ColonnadeError,
     Diverged,
     MissingBlock,
+    PartyRestarted,
     Refused,
     StorageError,
 )
@@ -36,6 +37,7 @@ from colonnade.run.comparing import card_maker
 from colonnade.run.directory import RunDirectory, local_parties
 from colonnade.run.fitting import fit_blueprint
 from colonnade.run.keeping import Keeping
+from colonnade.run.lanes import Lanes
 from colonnade.run.lineage import lineage_of
 from colonnade.run.missing_blocks import Findings, look_at_missing, warnings_of
 from colonnade.run.records import MemoryRecords, Records, settle_in
@@ -190,6 +192,8 @@ def train_federation(
         keeps_best=keeps_best,
     )
     attending = Attending(federation)
+    file = records.timeline(spec.record.timeline, loop)
+    lanes = Lanes(federation, loop, timekeeper, file)
     accounts = Accounts(federation)
     if watcher is not None:
         watcher.began(federation, loop.exchange, federation.num_exchanges(spec.stop))
@@ -204,8 +208,10 @@ def train_federation(
             with timekeeper.on("keeping"):
                 if (line := keeping.after(event)) is not None:
                     records.record(line)
-            for news in attending.news():
-                records.log(news)
+            for party, change, text in attending.news():
+                records.log(text)
+                lanes.attends(party, change, text)
+            lanes.after_exchange()
             if watcher is not None:
                 watcher.exchanged(event)
                 if watcher.wants_to_stop():
@@ -214,14 +220,21 @@ def train_federation(
             with timekeeper.on("keeping"):
                 keeping.last()
     except Refused as refusal:
+        lanes.failed(refusal, "refused")
         return _end_refused(blueprint, data, federation, loop, records, refusal, began)
     except (Diverged, BadReply) as error:
         loop.stopped_by = "diverged" if isinstance(error, Diverged) else "fault"
+        lanes.failed(error, loop.stopped_by)
         # Whoever sent one bad answer may send another when asked for its count of steps.
         with contextlib.suppress(BadReply):
             seconds = time.monotonic() - began
             records.summarize(summarize(blueprint, federation, loop, {}, seconds, fault=error))
         raise
+    except ColonnadeError as error:
+        lanes.failed(error, "restarted" if isinstance(error, PartyRestarted) else "fault")
+        raise
+    finally:
+        lanes.end()
     ended = loop.stopped_by != "interrupted"
     if keeps_best and ended and loop.best_exchange not in (0, loop.exchange):
         records.end_with(federation, loop.best_exchange)

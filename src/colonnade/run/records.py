@@ -12,6 +12,7 @@ from colonnade.core.party import Party
 from colonnade.core.protection import Notes
 from colonnade.core.snapshot import Snapshot
 from colonnade.run.storage import MemoryVault
+from colonnade.run.timeline_file import TimelineFile
 
 __all__ = ["MemoryRecords", "Records", "settle_in"]
 
@@ -34,6 +35,9 @@ class Records(Protocol):
 
     def record(self, line: Mapping[str, Any]) -> None:
         """Note a measurement, at once."""
+
+    def timeline(self, keep: int, loop: LoopState) -> TimelineFile | None:
+        """Where intervals go: at most ``keep``, after what the loop has done; none if nowhere."""
 
     def checkpoint(self, federation: Federation, loop: LoopState) -> None:
         """Keep everybody's state, and wait until it counts."""
@@ -89,6 +93,10 @@ class MemoryRecords:
     def record(self, line: Mapping[str, Any]) -> None:
         """Keep it for the result."""
         self.lines.append(line)
+
+    def timeline(self, keep: int, loop: LoopState) -> TimelineFile | None:
+        """None: nobody looks on."""
+        return None
 
     def checkpoint(self, federation: Federation, loop: LoopState) -> None:
         """Keep everybody's weights."""

@@ -134,16 +134,22 @@ class DefaultsSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordSpec:
-    """How often to write metrics and checkpoints, in exchanges; once per epoch if not given."""
+    """How often to write metrics and checkpoints, in exchanges; once per epoch if not given.
+
+    ``timeline`` is how many intervals of who did what to keep; 0 for none.
+    """
 
     log_every: int = 10
     checkpoint_every: int | None = None
+    timeline: int = 20_000
 
     def __post_init__(self) -> None:
         for name in ("log_every", "checkpoint_every"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}: must be at least 1, got {value}")
+        if not 0 <= self.timeline <= 1_000_000:
+            raise ConfigError(f"timeline: from 0 to 1000000, got {self.timeline}")
 
 
 @dataclass(frozen=True, kw_only=True)

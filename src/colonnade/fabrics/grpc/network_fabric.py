@@ -193,6 +193,8 @@ class GrpcFabric(Fabric):
         self._num_told = 0
         self._asides: weakref.WeakSet[GrpcFabric] = weakref.WeakSet()
         self._confirmed: set[str] = set()
+        # Since when a party has a call that it has not answered, on this fabric's clock.
+        self._since: dict[str, float] = {}
 
     @property
     def clock(self) -> Clock:
@@ -208,6 +210,8 @@ class GrpcFabric(Fabric):
         """Put a call on its way; it is written out at the next wait, or a moment later."""
         was_sent = self._session.send(call.party, call, self)
         self.meter.sent(call.party, num_call_bytes(call))
+        if self.timeline is not None:
+            self._since.setdefault(call.party, self.elapsed_seconds())
         if not was_sent:
             return
         if call.wants_reply:
@@ -225,6 +229,8 @@ class GrpcFabric(Fabric):
         self._awaited[reply.party] -= delivery.was_awaited
         self.meter.received(reply.party, num_payload_bytes(reply.value))
         self._ready.append(reply)
+        if self.timeline is not None:
+            self._note_answer(reply, delivery.seconds)
         for marker in self._markers:
             marker.came_before(reply)
         self._markers = [marker for marker in self._markers if marker.is_open]
@@ -232,15 +238,18 @@ class GrpcFabric(Fabric):
     async def receive(self, deadline: int | None) -> Reply | None:
         """The next reply; suspends its coroutine until one is here."""
         self._session.write_out()
-        has_looked = False
+        began, has_looked = self.elapsed_seconds(), False
         while not self._ready:
             if deadline is None:
                 self._refuse_to_wait_in_vain()
             elif has_looked and self.now() > deadline:
+                self._note_wait(began, None)
                 return None
             if not self._ready:
                 await not_yet(partial(self._pull, deadline), deadline)
                 has_looked = True
+        if has_looked:
+            self._note_wait(began, self._ready[0].party)
         if deadline is not None and self._ready[0].tick > deadline:
             return None
         return self._ready.popleft()
@@ -260,6 +269,25 @@ class GrpcFabric(Fabric):
             self._confirm(None)
         if not self._ready:
             raise Deadlock("no call is in flight, so no reply will come", tick=self.now())
+
+    def _note_wait(self, began: float, party: str | None) -> None:
+        if self.timeline is not None:
+            self.timeline.note(None, "waiting", began, self.elapsed_seconds(), party)
+
+    def _note_answer(self, reply: Reply, seconds: float) -> None:
+        """From the first call that was open: it travelled, then its party computed.
+
+        A reply says for how long its party computed, not when: it is noted as late as can be, so
+        the way back counts with the way there.
+        """
+        assert self.timeline is not None
+        came = self.elapsed_seconds() - (self.now() - reply.tick) / TICKS_PER_SECOND
+        since = self._since.pop(reply.party, came)
+        computing = max(since, came - seconds)
+        self.timeline.note(reply.party, "sending", since, computing)
+        self.timeline.note(reply.party, "computing", computing, came)
+        if self._awaited[reply.party] > 0:
+            self._since[reply.party] = came
 
     def hand_out(self) -> None:
         """Have all calls written to the streams."""
