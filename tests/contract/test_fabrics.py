@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from colonnade.core.errors import Deadlock, PartyFailed, ProtocolError
 from colonnade.core.parties import Parties, each
+from colonnade.core.timeline import Timeline
 from messages import says
 from probes import APART, BATCH, FABRICS, NAMES, VIRTUAL, Bench, Noisy, assert_plain
 
@@ -78,6 +79,23 @@ class TestAsk:
         with pytest.raises(Deadlock):
             bench.arrival()
         assert bench.arrival(deadline=bench.fabric.now()) is None
+
+
+class TestTimeline:
+    def test_it_says_who_computed_and_for_whom_the_label_holder_waited(self, bench: Bench) -> None:
+        bench.ask("total")  # nobody has asked for a timeline yet
+        timeline = bench.fabric.timeline = Timeline()
+        began = bench.fabric.elapsed_seconds()
+        bench.ask("work", 3)
+        ended = bench.fabric.elapsed_seconds()
+        noted = timeline.take()
+        assert {item.party for item in noted if item.state == "computing"} == set(NAMES)
+        waits = [item for item in noted if item.party is None]
+        assert waits
+        assert {item.party_awaited for item in waits} <= set(NAMES)
+        # A tick is a millisecond; over a network answers come at whole ticks.
+        assert all(began - 0.001 <= item.begin < item.end <= ended + 0.001 for item in noted)
+        assert timeline.take() == []
 
 
 class TestOrder:

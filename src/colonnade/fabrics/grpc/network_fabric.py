@@ -281,8 +281,11 @@ class GrpcFabric(Fabric):
         the way back counts with the way there.
         """
         assert self.timeline is not None
-        came = self.elapsed_seconds() - (self.now() - reply.tick) / TICKS_PER_SECOND
+        now = self.elapsed_seconds()
+        came = now - (self.now() - reply.tick) / TICKS_PER_SECOND
         since = self._since.pop(reply.party, came)
+        # Ticks are coarse, and what a party says of itself may be anything.
+        came = min(now, max(came, since + seconds))
         computing = max(since, came - seconds)
         self.timeline.note(reply.party, "sending", since, computing)
         self.timeline.note(reply.party, "computing", computing, came)
