@@ -257,3 +257,31 @@ class TestAnOldCopyOfAHome:
             trained(organisations, seals=seals)
         assert "BEHIND" in told_account(organisations.home("telco"))[-1]
         assert seals.read_text().count(":") == len(PARTIES)
+
+    @pytest.mark.parametrize("what", ["account.sqlite", "ledger.jsonl"])
+    def test_predictions_renew_the_seals_and_find_it_as_well(self, make: Any, what: str) -> None:
+        """What left in predictions is sealed too: a copy from before them is refused by name."""
+        organisations = make(exchanges=2)
+        predictions.train(organisations)
+        home = organisations.home("telco")
+        (path,) = home.rglob(what)
+        copy = path.read_bytes()
+        ids = predictions.in_all(organisations)
+        predictions.predict(organisations, predictions.ids_file(organisations, ids))
+        before = held_by(organisations)
+        newest = path.read_bytes()
+        for written in path.parent.glob(f"{what}*"):
+            written.unlink()
+        path.write_bytes(copy)
+        rule = what.partition(".")[0]
+        for fewer in (1, 2):
+            wanted = predictions.ids_file(organisations, ids[fewer:])
+            with pytest.raises(Refused, match=f"'telco' refuses, rule '{rule}'.*--acknowledge"):
+                predictions.predict(organisations, wanted)
+        if rule == "ledger":
+            # Its newest copy put back: nothing is missing any more.
+            path.write_bytes(newest)
+        else:
+            acknowledge_copies(home)
+        predictions.predict(organisations, predictions.ids_file(organisations, ids[1:]))
+        assert most_releases(organisations) > before.quantiles["releases"][-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from colonnade.federate.party_policy import PartyPolicy
 from colonnade.federate.predict_session import PredictSession
 from colonnade.federate.roll_calls import name_of_request
 from colonnade.federate.train_session import TrainSession
+from colonnade.protect.ledger import read_ledger, verify_ledger
+from colonnade.protect.lifetime_account import LifetimeAccount
 from colonnade.run.storage import read_state
 
 IDS = {
@@ -59,7 +62,7 @@ class Telco:
         here = self.alignment.row_of_sample() >= 0
         self.own = torch.from_numpy(np.flatnonzero(here))
         self.lacking = torch.from_numpy(np.flatnonzero(~here))
-        training = TrainSession(**self.given)
+        self.training = training = TrainSession(**self.given)
         agreed = {"names": ["telco"], "party": {"telco": {}}, "stop": {"exchanges": 1}}
         agreed |= {"data": {"batch_size": 7}, "numerics": NUMERICS}
         presence = torch.ones(len(self.own), 1, dtype=torch.bool)
@@ -199,3 +202,39 @@ def test_a_request_over_too_many_rows_is_refused(telco: Telco) -> None:
     telco.load()
     assert telco.choose(telco.own[:4])[1].failure is None
     refused(telco.choose(telco.own)[1], "'rows'")
+
+
+def test_training_and_predictions_at_once_share_one_ledger_and_one_account(telco: Telco) -> None:
+    """Two sessions of one run that answer at the same time: nothing is lost, nobody is confused."""
+    telco.load()
+    requests = [telco.choose(telco.own[[place]])[0] for place in range(len(telco.own))]
+    together = threading.Barrier(2)
+    failures: list[Any] = []
+
+    def train() -> None:
+        together.wait()
+        for number in range(20):
+            call = Call(number, "telco", "embed", (Batch("train", 0),), number, True)
+            failures.append(telco.training.execute(call).failure)
+
+    def predict() -> None:
+        together.wait()
+        for number in range(20):
+            failures.append(telco.ask("infer", Batch(requests[number % 5], 0)).failure)
+
+    threads = [threading.Thread(target=work) for work in (train, predict)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == [None] * 40
+    place = telco.home / "runs" / RUN
+    left = [entry["verb"] for entry in read_ledger(place) if entry["event"] == "left"]
+    assert (left.count("embed"), left.count("infer")) == (20, 20)
+    assert verify_ledger(place)[1] is None
+    for seal in (telco.ask("seal"), telco.training.execute(Call(0, "telco", "seal", (), 0, True))):
+        assert bytes(seal.value["head"].numpy()).hex() == list(read_ledger(place))[-1]["hash"]
+    account = LifetimeAccount(telco.home / "account.sqlite", party="telco")
+    # Equal values of the same rows tell nothing new: one batch, and five requests.
+    assert account.held().num_charges == 6
+    account.close()

@@ -20,7 +20,9 @@ from colonnade.federate.opened_hub import open_hub
 from colonnade.federate.party_agent import SessionRespondents
 from colonnade.federate.prediction_files import predict_over
 from colonnade.federate.training import train_over
+from colonnade.run.kept_seals import SEALS
 from colonnade.run.spec import read_spec
+from colonnade.serve import networked_predictor
 from colonnade.serve.federation_serving import FederationLoader
 from colonnade.serve.run_serving import ServeSettings
 from e2e.organisations import HOLDER, PARTIES, Organisations
@@ -77,7 +79,10 @@ def known_to_all(organisations: Organisations) -> list[str]:
 
 
 @pytest.mark.parametrize("method", ["splitnn", "laser"])
-def test_the_answer_over_http_is_that_of_the_batch(make: Any, method: str) -> None:
+def test_the_answer_over_http_is_that_of_the_batch(
+    make: Any, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(networked_predictor, "_SEAL_SECONDS", 0.0)
     organisations = trained(make(method=method, combine="mean"))
     ids = known_to_all(organisations)
     with hub_of(organisations) as hub:
@@ -89,7 +94,11 @@ def test_the_answer_over_http_is_that_of_the_batch(make: Any, method: str) -> No
             organisations.root / "answers.csv",
         )
         with served(organisations, hub) as one:
+            seals = organisations.federation / SEALS
+            before = seals.read_text()
             status, content = one.predict(*ids, "nobody")
+            # Parties seal their accounts while they serve, not only at the end.
+            until(lambda: seals.read_text() != before)
     assert status == 200
     *rows, unknown = content["predictions"]
     assert unknown["error"]["reason"] == "unknown"

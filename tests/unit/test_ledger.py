@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -151,3 +152,41 @@ def test_a_full_disk_leaves_the_chain_whole(tmp_path: Path) -> None:
     ledger.close()
     assert [entry["exchange"] for entry in read_ledger(tmp_path)] == [0, 1, 2, 4]
     assert verify_ledger(tmp_path) == (4, None)
+
+
+def test_two_threads_and_another_process_write_one_ledger(tmp_path: Path) -> None:
+    """A session for training and one for predictions may be open at once."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            written(tmp_path, 100).seal()
+            code = 0
+        finally:
+            os._exit(code)
+    ledgers = [Ledger(tmp_path, run="credit") for _ in range(2)]
+
+    def write(ledger: Ledger) -> None:
+        for number in range(100):
+            ledger.append({"event": "left", "exchange": number})
+            if number % 30 == 0:
+                ledger.seal()
+
+    threads = [threading.Thread(target=write, args=(ledger,)) for ledger in ledgers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert ledgers[0].seal() == ledgers[1].seal()
+    assert verify_ledger(tmp_path) == (300, None)
+    assert [entry["entry"] for entry in read_ledger(tmp_path)] == list(range(300))
+
+
+def test_a_line_that_another_process_did_not_finish_is_dropped_while_open(tmp_path: Path) -> None:
+    ledger = written(tmp_path, 3)
+    with (tmp_path / "ledger.jsonl").open("ab") as file:
+        file.write(b'{"entry":3,"tim')
+    ledger.append({"event": "left"})
+    assert [entry["event"] for entry in read_ledger(tmp_path)][3:] == ["recovered", "left"]
+    assert verify_ledger(tmp_path) == (5, None)

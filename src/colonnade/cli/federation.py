@@ -155,6 +155,7 @@ def train(directory: Directory, config: Config, out: NewRun = None, resume: Resu
     from colonnade.federate.logs import log_to
     from colonnade.federate.opened_hub import open_hub
     from colonnade.federate.training import train_over
+    from colonnade.run.kept_seals import SEALS
     from colonnade.run.spec import read_spec
 
     spec = read_spec(config)
@@ -172,7 +173,7 @@ def train(directory: Directory, config: Config, out: NewRun = None, resume: Resu
             watcher=lines,
             say=say,
             alignments=directory / "alignments",
-            seals=directory / "account_seals.json",
+            seals=directory / SEALS,
         )
     say_ending(summary, run_directory)
     quality = summary["quality"].get("test") or summary["quality"].get("validation") or {}

@@ -146,7 +146,9 @@ class Party(Respondent):
 
         Raises:
             ProtocolError: If the party does not have the part, or no sample of the batch.
+            Refused: If the party's time for the run is over.
         """
+        self.watch()
         part = self._part(batch)
         self.rests_on(batch)
         self._last_batch = batch

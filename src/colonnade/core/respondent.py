@@ -121,7 +121,7 @@ class Respondent(VerbSet):
         self.clock: Clock = clock or RealClock()
         self.exchange = 0
         self.door = door or Door(owner=name)
-        # Called between two steps of long work; raises if the work is to end there.
+        # Called before rows are read and between two steps; raises if the work is to end there.
         self.watch: Callable[[], None] = _go_on
         # Of a party that somebody else asks for steps.
         self.step_rules: StepRules | None = None

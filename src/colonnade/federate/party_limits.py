@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from colonnade.core.errors import ConfigError, StorageError
+from colonnade.core.errors import ConfigError, Refused, StorageError
 from colonnade.files import locked, write_atomically
 from colonnade.protect.policy import refusal
 
-__all__ = ["Limits", "Runs"]
+__all__ = ["Limits", "RunTime", "Runs"]
 
 _DAY_SECONDS = 86_400
 _HOUR_SECONDS = 3_600
@@ -24,7 +25,7 @@ class Limits:
     Attributes:
         max_runs: Runs that begin in ``per_days`` days.
         per_days: See ``max_runs``.
-        max_hours: How long after its beginning a run may still be trained.
+        max_hours: How long after its beginning a run may still be trained; looked at all along.
         max_threads: Threads per operation.
         max_exchanges: Exchanges in a run, where its settings name a number.
         max_local_steps: Local steps on one embedding.
@@ -65,6 +66,29 @@ class Limits:
                 raise refusal(party, f"limits.{name}", f"{value} {what}; it allows {most}")
 
 
+class RunTime:
+    """How long a run may go on, for whoever looks between two steps of it.
+
+    By the wall clock and by one that nobody can set back: the time is over when either says so.
+
+    Args:
+        limits: What the party allows.
+        party: The party's name.
+        began: When the run began, in seconds from now; below 0 if it goes on.
+    """
+
+    def __init__(self, limits: Limits, party: str, began: float) -> None:
+        self._limits, self._party = limits, party
+        left = began + limits.max_hours * _HOUR_SECONDS
+        self._ends = (time.time() + left, time.monotonic() + left)
+
+    def check(self) -> None:
+        """Raise Refused if the time is over."""
+        wall, steady = self._ends
+        if time.time() > wall or time.monotonic() > steady:
+            raise _too_long(self._limits, self._party)
+
+
 class Runs:
     """The runs that a party took part in, in a file of its own: when each of them began.
 
@@ -79,7 +103,7 @@ class Runs:
         """Refuse one more run if there were too many, or a run that began too long ago."""
         self._checked(self._load(), limits, party, now, run)
 
-    def begin(self, limits: Limits, party: str, now: float, *, run: str) -> None:
+    def begin(self, limits: Limits, party: str, now: float, *, run: str) -> RunTime:
         """Count a run that begins now, or goes on; refuse as ``check`` does."""
         with locked(self.path.with_name(f".{self.path.name}.lock"), ""):
             known = self._load()
@@ -87,17 +111,14 @@ class Runs:
             if run not in known:
                 content = json.dumps({**known, run: now}, indent=2)
                 write_atomically(self.path, content.encode(), owner_only=True)
+        return RunTime(limits, party, known.get(run, now) - now)
 
     def _checked(
         self, known: Mapping[str, float], limits: Limits, party: str, now: float, run: str | None
     ) -> None:
         if run is not None and run in known:
             if now - known[run] > limits.max_hours * _HOUR_SECONDS:
-                raise refusal(
-                    party,
-                    "limits.max_hours",
-                    f"the run began more than {limits.max_hours} hours ago; begin another",
-                )
+                raise _too_long(limits, party)
             return
         since = now - limits.per_days * _DAY_SECONDS
         recent = sum(began > since for began in known.values())
@@ -126,3 +147,8 @@ class Runs:
             raise StorageError(
                 f"{self.path}: damaged list of runs; put it back from a copy"
             ) from error
+
+
+def _too_long(limits: Limits, party: str) -> Refused:
+    what = f"the run began more than {limits.max_hours} hours ago; begin another"
+    return refusal(party, "limits.max_hours", what)

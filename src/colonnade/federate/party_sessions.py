@@ -17,6 +17,7 @@ from colonnade.core.errors import ConfigError, ProtocolError
 from colonnade.core.messages import Call, Reply
 from colonnade.core.respondent import Respondent
 from colonnade.federate.party_home import PartySettings
+from colonnade.federate.party_limits import RunTime
 from colonnade.federate.party_policy import PartyPolicy
 from colonnade.files import write_atomically
 from colonnade.run.alignment_files import read_keyed_table
@@ -36,13 +37,21 @@ class SessionAtParty(Respondent):
         super().__init__(name=settings.name)
         self._home, self._settings, self._policy = home, settings, policy
         self._successor: Respondent | None = None
+        # Of a run whose time is limited.
+        self._time: RunTime | None = None
 
     def execute(self, call: Call) -> Reply:
         """Run one call, here or at the successor."""
         if self._successor is None or call.verb in self.verbs:
             return super().execute(call)
-        self._successor.watch = self.watch
+        self._successor.watch = self._look
         return self._successor.execute(call)
+
+    def _look(self) -> None:
+        """Before rows are read and between two steps: whether the work may go on."""
+        self.watch()
+        if self._time is not None:
+            self._time.check()
 
 
 def write_terms(place: Path, spec: AlignSpec) -> None:

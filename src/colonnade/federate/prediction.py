@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,7 +38,13 @@ from colonnade.protect.ledger import Ledger
 from colonnade.run.assembly import NEW, NO_DATA, Blueprint
 from colonnade.run.blueprint_files import read_blueprint, read_calibration
 from colonnade.run.directory import restore_model
-from colonnade.run.ledger_heads import ledger_heads
+from colonnade.run.kept_seals import HEADS, SEALS, KeptHeads, KeptSeals
+from colonnade.run.ledger_heads import (
+    confirm_heads,
+    heads_and_seals,
+    proofs_for,
+    sealed_ledgers,
+)
 from colonnade.run.party_building import make_parts, make_plans
 from colonnade.run.samples import Roll, Rows, Table
 from colonnade.run.storage import DirectoryVault, party_directory, read_json
@@ -91,10 +98,12 @@ class OpenModel:
         digest: The alignment whose sample numbers requests use.
         without: Parties that are away; only a method that can do without blocks answers then.
         patience: For silent parties; by default the run's own, or a minute.
+        seals: Where seals of parties' accounts are kept; by default in the run's directory.
 
     Raises:
         NoAnswer: A party that the method needs is away.
-        Refused: A party's policy is against predictions with this run.
+        Refused: A party's policy is against predictions with this run, or a party has put back an
+            old copy of its ledger or account.
     """
 
     def __init__(
@@ -105,6 +114,7 @@ class OpenModel:
         *,
         without: tuple[str, ...] = (),
         patience: Patience | None = None,
+        seals: Path | None = None,
     ) -> None:
         trained = networked_blueprint(run)
         self.tolerant = trained.spec.method.info.tolerates_missing
@@ -129,6 +139,9 @@ class OpenModel:
         self._lock = threading.Lock()
         self._own: dict[str, Party] = {}
         self._digest = digest
+        self._run = run
+        self._is_confirmed = False
+        self._heads, self._seals = KeptHeads(run / HEADS), KeptSeals(seals or run / SEALS)
         self._open(hub, run, digest)
 
     @property
@@ -168,6 +181,8 @@ class OpenModel:
                     "load", self.run_name, digest, among=self.blueprint.elsewhere
                 )
             )
+            confirm_heads(self._federation, *self._known())
+            self._is_confirmed = True
             restore_model(run, self._federation)
         except BaseException:
             self.close()
@@ -229,8 +244,9 @@ class OpenModel:
     def close(self) -> None:
         """End the session; the hub goes on listening."""
         try:
-            if hasattr(self, "party_versions"):
-                ledger_heads(self._federation)
+            # A seal of an old copy would take the place of the newer one that refutes it.
+            if self._is_confirmed:
+                self._keep(sealed_ledgers(self._federation))
         finally:
             self.abandon()
 
@@ -250,9 +266,11 @@ class OpenModel:
         self._session.begin_again(party)
         loading = self._elsewhere(self.blueprint.spec.patience)
         loading.start(party, "load", self.run_name, self._digest)
+        confirming = self._federation.aside()
+        confirming.start(party, "confirm", *proofs_for(party, *self._known()))
         fetching = self._federation.aside()
         fetching.start(party, "fetch", self.tag)
-        waiting = [loading, fetching]
+        waiting = [loading, confirming, fetching]
 
         def is_ready() -> bool:
             while waiting:
@@ -263,6 +281,39 @@ class OpenModel:
             return True
 
         return is_ready
+
+    def begin_sealing(self) -> Callable[[], bool]:
+        """Have every party seal its ledger and account, and keep the seals as they come.
+
+        Returns:
+            Says whether all have come, without waiting. Neither it nor this is called while a
+            request is answered.
+        """
+        sealing = self._federation.aside()
+        missing = set(self.blueprint.elsewhere)
+        for party in sorted(missing):
+            sealing.start(party, "seal")
+
+        def are_kept() -> bool:
+            while missing:
+                came = sealing.fabric.run(sealing.arrival(deadline=sealing.now()))
+                if came is None:
+                    return False
+                missing.discard(came.party)
+                self._keep({came.party: came.value} if came.value else {})
+            return True
+
+        return are_kept
+
+    def _known(self) -> tuple[dict[str, dict[str, Any]], dict[str, bytes]]:
+        """The newest heads of ledgers and seals of accounts that parties have given."""
+        trained = read_json(self._run / "checkpoint.json")["ledgers"]
+        return self._heads.newest(trained), self._seals.read()
+
+    def _keep(self, sealed: Mapping[str, Mapping[str, Any]]) -> None:
+        heads, seals = heads_and_seals(sealed)
+        self._heads.keep(heads)
+        self._seals.keep(seals)
 
     def _roll(self, name: str, request: Request) -> Roll:
         return Roll(

@@ -26,6 +26,7 @@ from colonnade.files import write_atomically
 from colonnade.quality.by_party import measure_each
 from colonnade.run.answered import Answered
 from colonnade.run.assembly import Blueprint
+from colonnade.run.kept_seals import SEALS
 from colonnade.run.samples import Rows
 from colonnade.run.storage import read_json, read_state, write_json, write_state
 
@@ -74,7 +75,7 @@ def predict_over(
     wanted = wanted_ids(hub, blueprint, run, kept, ids, id_column=id_column, away=away, say=say)
     while True:
         try:
-            table = _answers(hub, run, wanted, away, unfinished, say)
+            table = _answers(hub, federation, run, wanted, away, unfinished, say)
             _write(table, out)
             shutil.rmtree(unfinished, ignore_errors=True)
             return table
@@ -99,7 +100,7 @@ def evaluate_over(
     blueprint = networked_blueprint(run)
     wanted = part_of_run(blueprint, run, alignments_of(federation, run, blueprint), part)
     away = _absent(hub, blueprint, wait_seconds, say)
-    model = OpenModel(hub, run, wanted.digest, without=away)
+    model = OpenModel(hub, run, wanted.digest, without=away, seals=federation / SEALS)
     try:
         wanted = wanted.without(tuple(map(model.names.index, away)))
         kept = _answerable(wanted, tolerant=model.tolerant)
@@ -154,9 +155,15 @@ def _answerable(wanted: Wanted, *, tolerant: bool) -> Rows:
 
 
 def _answers(
-    hub: Hub, run: Path, wanted: Wanted, away: tuple[str, ...], unfinished: Path, say: Say
+    hub: Hub,
+    federation: Path,
+    run: Path,
+    wanted: Wanted,
+    away: tuple[str, ...],
+    unfinished: Path,
+    say: Say,
 ) -> pd.DataFrame:
-    model = OpenModel(hub, run, wanted.digest, without=away)
+    model = OpenModel(hub, run, wanted.digest, without=away, seals=federation / SEALS)
     try:
         wanted = wanted.without(tuple(map(model.names.index, away)))
         kept = _answerable(wanted, tolerant=model.tolerant)

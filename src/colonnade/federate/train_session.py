@@ -109,7 +109,7 @@ class TrainSession(SessionAtParty):
                 self.name, {"max_outputs": num_outputs, "max_samples": num_samples}
             )
             self._policy.check(self.name, terms)
-            self._runs.begin(self._policy.limits, self.name, time.time(), run=run)
+            self._time = self._runs.begin(self._policy.limits, self.name, time.time(), run=run)
         if asked.spec.threads is not None:
             torch.set_num_threads(asked.spec.threads)
         self._successor, num_rows = self._half(asked, terms, digest, num_outputs, roll, plans)

@@ -6,16 +6,20 @@ tail: the number of entries and the last hash are therefore kept apart as well, 
 the ledger and in the run's checkpoint.json, at every checkpoint and at the end. Entries after the
 last seal can be cut off unseen; and whoever can rewrite ledger, seal and checkpoint.json alike can
 rewrite history. An entry is with the operating system before what it tells of leaves the party; it
-is on the disk for certain from the next seal on.
+is on the disk for certain from the next seal on. Sessions and processes that write to one ledger at
+the same time take turns: each takes up what the others wrote before it adds its own.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,24 +45,39 @@ class LedgerFault(NamedTuple):
 
 
 class Ledger(Notes):
-    """A party's own, open for appending."""
+    """A party's own, open for appending; safe from threads, sessions and processes."""
 
     def __init__(self, directory: Path, *, run: str) -> None:
         self._path = directory / _FILE
         self._seal = directory / _SEAL
         self._run = run
+        self._turn = threading.Lock()
+        # Up to where the file is known: bytes, entries, the last hash.
+        self._size, self._count, self._head = 0, 0, _START
+        self._file = -1
         directory.mkdir(parents=True, exist_ok=True)
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        self._count, self._head, torn = self._find_end()
-        if torn:
-            # A process that was killed while it wrote: that line never counted.
-            os.ftruncate(self._file, os.fstat(self._file).st_size - torn)
-            self.append({"event": "recovered", "dropped_bytes": torn})
+        with self._alone():
+            pass
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Write one entry; a ledger that was closed belongs to a run that is over, and stays."""
-        if self._file < 0:
-            return
+        if self._file >= 0:
+            with self._alone():
+                self._write(entry)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else writes meanwhile; the system ends the turn of a process that is killed."""
+        with self._turn:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            try:
+                self._catch_up()
+                yield
+            finally:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         body = json.dumps(
             {"entry": self._count, "time": now, "run": self._run, **entry},
@@ -66,10 +85,33 @@ class Ledger(Notes):
             separators=(",", ":"),
         ).encode()
         head = _hash(self._head, body)
+        line = body[:-1] + f',"hash":"{head}"}}\n'.encode()
         # If it can't be written, nothing leaves the party either.
-        append_wholly(self._file, body[:-1] + f',"hash":"{head}"}}\n'.encode(), self._path)
-        self._head = head
-        self._count += 1
+        append_wholly(self._file, line, self._path)
+        self._size, self._count, self._head = self._size + len(line), self._count + 1, head
+
+    def _catch_up(self) -> None:
+        """Take up what others have written since; a line that was not finished never counted."""
+        size = os.fstat(self._file).st_size
+        if size == self._size:
+            return
+        if size < self._size:
+            self._size, self._count, self._head = 0, 0, _START
+        with os.fdopen(os.dup(self._file), "rb") as file:
+            file.seek(self._size)
+            whole, _, torn = file.read().rpartition(b"\n")
+        if whole:
+            *_, last = lines = whole.split(b"\n")
+            end = _END.search(last)
+            if end is None:
+                raise StorageError(
+                    f"{self._path}: damaged in its last line; see 'colonnade ledger'"
+                )
+            self._count, self._head = self._count + len(lines), end[1].decode()
+        self._size = size - len(torn)
+        if torn:
+            os.ftruncate(self._file, self._size)
+            self._write({"event": "recovered", "dropped_bytes": len(torn)})
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """What is in it so far."""
@@ -77,9 +119,10 @@ class Ledger(Notes):
 
     def seal(self) -> dict[str, Any]:
         """Have everything on the disk, and note apart how many entries there are."""
-        sync(self._file, self._path)
-        sealed = {"entries": self._count, "head": self._head}
-        write_atomically(self._seal, (json.dumps(sealed) + "\n").encode())
+        with self._alone():
+            sync(self._file, self._path)
+            sealed = {"entries": self._count, "head": self._head}
+            write_atomically(self._seal, (json.dumps(sealed) + "\n").encode())
         return sealed
 
     def confirm(self, num_entries: int, head: str, *, party: str) -> None:
@@ -118,24 +161,13 @@ class Ledger(Notes):
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        with self._turn:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
 
     def __del__(self) -> None:
         self.close()
-
-    def _find_end(self) -> tuple[int, str, int]:
-        """Entries, last hash, and bytes of a last line that was not finished."""
-        content = self._path.read_bytes()
-        whole, _, torn = content.rpartition(b"\n")
-        lines = whole.split(b"\n") if whole else []
-        if not lines:
-            return 0, _START, len(torn)
-        end = _END.search(lines[-1])
-        if end is None:
-            raise StorageError(f"{self._path}: damaged in its last line; see 'colonnade ledger'")
-        return len(lines), end[1].decode(), len(torn)
 
 
 def read_ledger(directory: Path) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,7 @@
     checkpoint.json                   which checkpoint counts; written last, so always a whole one
     run.log
     account_seals.json                seals of the accounts of parties that have one
+    ledger_heads.json                 how long parties' ledgers were after a prediction
     left.json                         who left for good, once somebody did
     label_holder/task.json, TAG.safetensors
     label_holder/ledger.jsonl, ledger.seal.json       what went down to the parties
@@ -33,12 +34,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from colonnade.core.errors import PartyFailed, StorageError
 from colonnade.core.federation import Federation, LoopState
-from colonnade.core.parties import Patience, each
+from colonnade.core.parties import Patience
 from colonnade.core.party import Party
 from colonnade.core.printable import printable
 from colonnade.core.snapshot import Snapshot
@@ -47,8 +45,13 @@ from colonnade.files import TEMPORARY, append_wholly, sync
 from colonnade.formats import RUN, check_format
 from colonnade.protect.ledger import Ledger
 from colonnade.run.history import recorded_lines
-from colonnade.run.kept_seals import KeptSeals
-from colonnade.run.ledger_heads import head_of, own_head, sealed_ledgers
+from colonnade.run.kept_seals import HEADS, SEALS, KeptHeads, KeptSeals
+from colonnade.run.ledger_heads import (
+    confirm_heads,
+    heads_and_seals,
+    own_head,
+    sealed_ledgers,
+)
 from colonnade.run.storage import (
     DirectoryVault,
     finite,
@@ -128,7 +131,7 @@ class RunDirectory:
             raise
         for left_over in root.rglob(f".*{TEMPORARY}"):
             left_over.unlink(missing_ok=True)
-        self.seals = KeptSeals(root / "account_seals.json")
+        self.seals = KeptSeals(root / SEALS)
         self._ledgers: list[Ledger] = []
         # The newest checkpoint and the one before, each with how long the metrics were at it: two
         # are kept, because a file of the newest may turn out to be bad at somebody.
@@ -266,8 +269,7 @@ class RunDirectory:
         sealed: Mapping[str, Any],
         federation: Federation,
     ) -> None:
-        heads = {name: head_of(sealed[name]) for name in sorted(sealed)}
-        seals = {name: head.pop("account") for name, head in heads.items() if "account" in head}
+        heads, seals = heads_and_seals(sealed)
         self.seals.keep(seals)
         named = {
             "tag": tag,
@@ -329,15 +331,8 @@ class RunDirectory:
         Raises:
             Refused: A party has put back an old copy.
         """
-        seals = self.seals.read()
-        known = [name for name in federation.fabric.names if name in heads or name in seals]
-        if not known:
-            return
-        entries = {name: int(heads.get(name, {}).get("entries", 0)) for name in known}
-        ends = {name: _bytes(bytes.fromhex(heads.get(name, {}).get("head", ""))) for name in known}
-        accounts = {name: _bytes(seals.get(name, b"")) for name in known}
-        asked = (each(entries), each(ends), each(accounts))
-        federation.fabric.run(federation.aside(needs_all=True).ask("confirm", *asked, among=known))
+        heads = KeptHeads(self.root / HEADS).newest(heads)
+        confirm_heads(federation, heads, self.seals.read())
 
     def _restored(self, federation: Federation, tag: str) -> dict[str, Any]:
         """Have everybody go back to a checkpoint; gives the label holder's state."""
@@ -385,10 +380,6 @@ class RunDirectory:
         self._logger.removeHandler(self._log_handler)
         self._log_handler.close()
         os.close(self._lock)
-
-
-def _bytes(content: bytes) -> Tensor:
-    return torch.tensor(list(content), dtype=torch.uint8)
 
 
 def _tag(exchange: int) -> str:

@@ -11,6 +11,7 @@ from colonnade.fabrics.grpc.hub import Hub
 from colonnade.federate.prediction import OpenModel, networked_blueprint
 from colonnade.federate.prediction_files import alignments_of
 from colonnade.federate.prediction_samples import wanted_ids
+from colonnade.run.kept_seals import SEALS
 from colonnade.serve.networked_predictor import NetworkedPredictor
 from colonnade.serve.predictor import Predictor, ServedModel
 from colonnade.serve.run_serving import ServeSettings, model_digest, run_beside, serve_with
@@ -95,7 +96,9 @@ class FederationLoader:
                 is_blinded=model.is_blinded,
             )
 
-        return NetworkedPredictor(self._hub, directory, wanted, describe)
+        return NetworkedPredictor(
+            self._hub, directory, wanted, describe, seals=self._federation / SEALS
+        )
 
 
 def serve_federation(

@@ -39,6 +39,8 @@ __all__ = ["NetworkedPredictor"]
 
 _LOG = logging.getLogger("colonnade.serve")
 _LOOK_SECONDS = 0.5
+# How often parties seal their accounts while they answer: each time theirs goes to their disks.
+_SEAL_SECONDS = 60.0
 # What opening and ending a session wait for a silent party.
 _OPENING_TICKS = 5_000
 # As many as evaluation takes: one batch of a method's ``predict``.
@@ -57,6 +59,7 @@ class NetworkedPredictor:
         run: The run's directory at the label holder.
         wanted: The samples that may be asked for, by an alignment.
         describe: What callers may know of the model.
+        seals: Where seals of parties' accounts are kept; by default in the run's directory.
         look_seconds: How often to look whether somebody came back.
 
     Raises:
@@ -71,9 +74,10 @@ class NetworkedPredictor:
         wanted: Wanted,
         describe: Callable[[OpenModel], ServedModel],
         *,
+        seals: Path | None = None,
         look_seconds: float = _LOOK_SECONDS,
     ) -> None:
-        self._hub, self._run, self._wanted = hub, run, wanted
+        self._hub, self._run, self._wanted, self._seals = hub, run, wanted, seals
         ids = as_ids(wanted.ids, "ids").tolist()
         self._place_of = {name: place for place, name in enumerate(ids)}
         trained = networked_blueprint(run)
@@ -87,6 +91,10 @@ class NetworkedPredictor:
         # Parties that came back without their half, and those that load it again.
         self._lost: set[str] = set()
         self._loading: dict[str, Callable[[], bool]] = {}
+        # Answers whose seals are not kept yet, and what looks whether seals have come.
+        self._num_unsealed = 0
+        self._sealing: Callable[[], bool] | None = None
+        self._sealed_at = time.monotonic()
         # The session has ended, and no other one could be opened yet.
         self._is_broken = False
         self._is_over = threading.Event()
@@ -97,7 +105,12 @@ class NetworkedPredictor:
     def _opened(self, absent: tuple[str, ...]) -> OpenModel:
         patience = Patience(timeout=_OPENING_TICKS, then=self._then)
         return OpenModel(
-            self._hub, self._run, self._wanted.digest, without=absent, patience=patience
+            self._hub,
+            self._run,
+            self._wanted.digest,
+            without=absent,
+            patience=patience,
+            seals=self._seals,
         )
 
     def _absent(self) -> tuple[str, ...]:
@@ -145,6 +158,22 @@ class NetworkedPredictor:
                 joined = set(() if self._is_broken else self._open.blueprint.elsewhere)
                 if set(self._elsewhere) - set(absent) - joined:
                     self._open_again(absent)
+                elif not self._is_broken and not self._lost:
+                    self._keep_seals()
+
+    def _keep_seals(self) -> None:
+        """Have parties seal their accounts now and then, if they answered anything since."""
+        try:
+            if self._sealing is not None:
+                self._sealing = None if self._sealing() else self._sealing
+            elif self._num_unsealed and time.monotonic() - self._sealed_at > _SEAL_SECONDS:
+                self._num_unsealed, self._sealed_at = 0, time.monotonic()
+                self._sealing = self._open.begin_sealing()
+        except ColonnadeError as error:
+            _LOG.warning("no seal of an account: %s", type(error).__name__)
+            self._sealing = None
+            if isinstance(error, PartyRestarted):
+                self._lost.add(error.party)
 
     def _begin_again(self, party: str) -> None:
         """Take one step of having a party load its half again."""
@@ -172,6 +201,7 @@ class NetworkedPredictor:
         self._is_broken = True
         self._lost.clear()
         self._loading.clear()
+        self._sealing = None
         try:
             self._open = self._opened(absent)
         except ColonnadeError as error:
@@ -283,6 +313,7 @@ class NetworkedPredictor:
             fabrics.append(watched)
             return watched
 
+        self._num_unsealed += 1
         predicted = model.predict(
             request,
             patience=Patience(timeout=max(1, int(left * TICKS_PER_SECOND)), then=self._then),
