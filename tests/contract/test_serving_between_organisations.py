@@ -143,7 +143,9 @@ def test_a_party_that_left_is_not_waited_for_and_comes_back(make: Any) -> None:
 def test_a_service_begins_without_a_party_that_is_away_and_takes_it_in(make: Any) -> None:
     organisations = trained(make(method="laser", combine="mean"))
     first = known_to_all(organisations)[0]
-    with hub_of(organisations, ["shop"]) as hub, served(organisations, hub, wait=0.0) as one:
+    with hub_of(organisations, ["shop"]) as hub, ExitStack() as around:
+        assert not hub.wait_for(["shop"], timeout=60.0)
+        one = around.enter_context(served(organisations, hub, wait=0.0))
         assert parties_of(one, first) == [HOLDER, "shop"]
         # Another session would end the one that answers.
         assert one.post("/v1/versions/load", {"run": organisations.run.name})[0] == 400
