@@ -39,6 +39,11 @@ class Stop:
             if value is not None and value < 1:
                 raise ConfigError(f"{name}: must be at least 1, got {value}")
 
+    def num_exchanges(self, per_epoch: int) -> int:
+        """How many exchanges there will be at most, if so many go once through the samples."""
+        limits = [self.exchanges, self.epochs and self.epochs * per_epoch]
+        return min(limit for limit in limits if limit)
+
 
 @dataclass
 class LoopState:
