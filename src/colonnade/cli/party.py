@@ -1,13 +1,19 @@
-"""``colonnade party``: join a federation, run its agent, leave a trained run."""
+"""``colonnade party``: join a federation, run its agent, look at it, leave a trained run."""
 
 from __future__ import annotations
 
+import datetime
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from colonnade.cli.console import RunDirectory, require_network, say
+from colonnade.cli.console import AsJson, RunDirectory, require_network, say
+from colonnade.cli.party_serve import serve
 
 __all__ = ["party"]
 
@@ -129,6 +135,64 @@ def run(home: Home) -> None:
     _run(home)
 
 
+@party.command("status")
+def status(home: Home, as_json: AsJson = False) -> None:
+    """Show a party's agent, identity, policy, table and runs in a few lines.
+
+    Example:  colonnade party status telco
+    """
+    require_network()
+    from colonnade.federate.party_status import party_status
+
+    found = party_status(home)
+    if as_json:
+        say(json.dumps(asdict(found), indent=2))
+        return
+    say(f"'{found.name}' in the federation of '{found.label_holder}', hub {found.hub}")
+    say(f"agent: {found.agent}")
+    say(f"certificate good until: {found.identity_expiry}")
+    say(f"policy: {found.policy}")
+    say(f"table: {found.data}")
+    newest = f"; the newest is {found.last_run}" if found.last_run else ""
+    say(
+        f"runs: {found.num_runs}, {found.num_with_weights} with weights, "
+        f"{found.num_bytes / 1e6:.1f} MB{newest}"
+    )
+
+
+@party.command("runs")
+def runs(home: Home, as_json: AsJson = False) -> None:
+    """List the runs that a party keeps, by readable names.
+
+    Example:  colonnade party runs telco
+    """
+    require_network()
+    from colonnade.federate.party_home import read_party
+    from colonnade.federate.runs_at_party import kept_runs
+
+    read_party(home)
+    found = kept_runs(home)
+    if as_json:
+        plain = [{**asdict(run), "place": run.place.name} for run in found]
+        say(json.dumps(plain, indent=2))
+        return
+    table = Table("run", "with", "began", "used", "weights", "MB", "on the wire")
+    for run in found:
+        table.add_row(
+            run.name,
+            ", ".join(run.participants),
+            _moment(run.began),
+            _moment(run.used),
+            str(len(run.checkpoints)),
+            f"{run.num_bytes / 1e6:.1f}",
+            run.place.name[:12],
+        )
+    Console().print(table)
+
+
+party.command("serve")(serve)
+
+
 @party.command("prune")
 def prune(
     home: Home,
@@ -147,12 +211,15 @@ def prune(
     from colonnade.federate.invitations import parse_duration
     from colonnade.federate.party_home import read_party
     from colonnade.federate.pruning import prune as let_go
+    from colonnade.federate.runs_at_party import find_run, kept_runs
 
     read_party(home)
     days = parse_duration(older, "--older").total_seconds() / 86_400
-    pruned = let_go(home, days=days, keep=keep or ())
+    kept = {find_run(home, name).place.name for name in keep or ()}
+    names = {run.place.name: run.name for run in kept_runs(home)}
+    pruned = let_go(home, days=days, keep=kept)
     for name in pruned.runs:
-        say(f"run {name}: weights and settings deleted, its ledger stays")
+        say(f"run {names.get(name, name)}: weights and settings deleted, its ledger stays")
     for digest in pruned.alignments:
         say(f"alignment {digest[:12]} deleted: no run names it")
     say(f"{pruned.num_bytes / 1e6:.1f} MB deleted")
@@ -179,6 +246,12 @@ def remove(
     kept = "its files there are deleted" if erase else "its files there are left alone"
     how_well = f"colonnade evaluate {run} says how well"
     say(f"{name} left {run}, {kept}; {', '.join(stay)} predict on ({how_well})")
+
+
+def _moment(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{datetime.datetime.fromtimestamp(seconds, datetime.UTC):%Y-%m-%d %H:%M}"
 
 
 def _run(home: Path) -> None:

@@ -29,6 +29,8 @@ class MethodInfo:
         tolerates_slow: Whether a slow party delays nobody else.
         tolerates_missing: Whether it uses samples that some parties don't have.
         heterogeneous_models: Whether parties may have different networks.
+        alone: The verbs by which a party with a head answers from its own block alone. The first
+            takes a batch, each other what the one before gave.
     """
 
     name: str
@@ -37,6 +39,7 @@ class MethodInfo:
     tolerates_slow: bool = False
     tolerates_missing: bool = False
     heterogeneous_models: bool = True
+    alone: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,6 +113,10 @@ class Runs:
                 write_atomically(self.path, content.encode(), owner_only=True)
         return RunTime(limits, party, known.get(run, now) - now)
 
+    def began(self) -> dict[str, float]:
+        """When each run began, in seconds since 1970."""
+        return self._load()
+
     def _checked(
         self, known: Mapping[str, float], limits: Limits, party: str, now: float, run: str | None
     ) -> None:

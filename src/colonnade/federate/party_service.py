@@ -28,6 +28,7 @@ from colonnade.federate.certificates import load_certificate
 from colonnade.federate.health_endpoints import HttpAnswer, answer_for, listening_for_probes
 from colonnade.federate.party_enrolment import renew_if_due
 from colonnade.federate.party_home import own_identity, read_party
+from colonnade.federate.party_status import announced
 
 __all__ = ["Service", "serve_agent"]
 
@@ -57,6 +58,7 @@ def serve_agent(agent: Agent, home: Path, *, reload: Callable[[], None] | None =
     service.expiry = _expiry(own_identity(home))
     with ExitStack() as around:
         host, port = around.enter_context(service.listening(settings.health))
+        around.enter_context(announced(home, host, port))
         around.enter_context(service.signals())
         around.enter_context(_renewing(agent, home, service))
         fields = {"health": f"{host}:{port}", "hub": settings.hub}

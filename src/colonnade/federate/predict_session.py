@@ -7,11 +7,9 @@ any other. Nothing is learned here and no checkpoint is changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,9 +22,8 @@ from colonnade.core.verbs import verb
 from colonnade.data.blocks import Block, make_block
 from colonnade.federate.alignments import find_alignment
 from colonnade.federate.own_account import open_account, people_of
-from colonnade.federate.own_settings import own_seed
 from colonnade.federate.party_sessions import SessionAtParty, keyed_table, read_terms
-from colonnade.federate.peers import own_signer, peers_of
+from colonnade.federate.rebuilt_party import rebuilt_party
 from colonnade.federate.roll_calls import checked_roll, name_of_request
 from colonnade.federate.run_at_party import (
     AgreedRun,
@@ -34,12 +31,10 @@ from colonnade.federate.run_at_party import (
     read_agreed,
     run_directory,
 )
-from colonnade.protect.ledger import Ledger
 from colonnade.run.alignment_files import load_alignment, rows_of_samples
-from colonnade.run.door_building import Doors, OwnTerms
-from colonnade.run.party_building import build_party, make_parts, make_plans
-from colonnade.run.samples import Roll, Rows
-from colonnade.run.storage import DirectoryVault
+from colonnade.run.door_building import Doors
+from colonnade.run.party_building import make_parts, make_plans
+from colonnade.run.samples import Rows
 
 __all__ = ["PredictSession"]
 
@@ -91,32 +86,17 @@ class PredictSession(SessionAtParty):
         columns = (*agreed.preparation.numeric, *agreed.preparation.levels)
         whole = make_block(self.name, table, ids=ids.ids[:], columns=columns)
         account = open_account(self._home, self._settings, policy)
-        if spec.threads is not None:
-            torch.set_num_threads(spec.threads)
-        party = build_party(
-            spec,
-            self.name,
-            preparation=agreed.preparation,
-            data=None,
-            roll=Roll(names=agreed.names, samples={}, presence={}),
-            plans={},
-            everyone=agreed.names,
-            num_outputs=agreed.num_outputs,
-            doors=doors,
-            own=OwnTerms(
-                budget=policy.budget,
-                account=account,
-                largest_gradient=policy.largest_gradient,
-                signer=lambda: own_signer(self._home),
-                verifier=lambda: peers_of(self.name, self._home, policy.peers),
-                # All parties of a sum predict with the same run over the same alignment.
-                sums=policy.sum_rules(doors.masked, f"predict {run} {digest}".encode()),
-                seed=None if self._settings.common_seed else own_seed(self._home, place.name),
-            ),
+        party = rebuilt_party(
+            self._home,
+            self._settings,
+            policy,
+            agreed,
+            doors,
+            place,
+            account,
+            # All parties of a sum predict with the same run over the same alignment.
+            told=f"predict {run} {digest}".encode(),
         )
-        # A cheating label holder may ask for steps of training: without gradients there are none.
-        party.model.requires_grad_(False)
-        party.settle_in(_Reading(place), Ledger(place, run=place.name))
         self._loaded = _Loaded(
             agreed=agreed,
             doors=doors,
@@ -180,15 +160,3 @@ class PredictSession(SessionAtParty):
         if self._loaded is None:
             raise ProtocolError(f"party '{self.name}': no run is loaded; load one first")
         return self._loaded
-
-
-class _Reading(DirectoryVault):
-    """A run's checkpoints for whoever only reads them."""
-
-    def keep(self, tag: str, state: Mapping[str, Any]) -> None:
-        """Refuse: nothing was learned."""
-        raise ProtocolError("a session for predictions keeps no weights")
-
-    def retain(self, tags: Collection[str]) -> None:
-        """Refuse: nothing is to be deleted."""
-        raise ProtocolError("a session for predictions deletes no weights")

@@ -70,6 +70,7 @@ class Easter(Method):
         name="easter",
         paper="EASTER (Wang et al.), Algorithm 1",
         summary="any network and optimizer at each party; every party ends with a whole model",
+        alone=("infer", "conclude"),
     )
     party = EasterParty
     needs = Needs(embeddings="sum", one_width=True, heads=True, fusion=False)

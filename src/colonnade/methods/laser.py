@@ -17,8 +17,7 @@ Departures:
    (``labels``); the paper gives everybody the labels.
 4. ``heads = "label_holder"`` has one network for all sets at the label holder, not one per party.
 5. ``weights = "normalised"`` divides a_i by their sum, which grows as 2^m / m.
-6. The normalisation by observation probability is relative: blocks that are equally often there
-   change nothing.
+6. Normalisation by observation probability is relative: equally frequent blocks change nothing.
 """
 
 from __future__ import annotations
@@ -224,6 +223,7 @@ class Laser(Method):
         paper="LASER-VFL (Valdeira et al. 2025)",
         summary="learns from any set of present blocks and predicts from any; a head per party",
         tolerates_missing=True,
+        alone=("infer", "predict"),
     )
     party = LaserParty
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from colonnade.core.errors import ColonnadeError
 from colonnade.data.blocks import Block, read_block
 
-__all__ = ["LiveTables", "TableFile"]
+__all__ = ["LOOK_SECONDS", "LiveTables", "TableFile", "file_mark"]
 
 _LOG = logging.getLogger("colonnade.serve")
 LOOK_SECONDS = 1.0
@@ -57,7 +57,7 @@ class LiveTables:
             DataError: One can't be used: better told when a service starts than later.
         """
         for name, file in self._files.items():
-            self._seen[name] = _mark(file.path)
+            self._seen[name] = file_mark(file.path)
             self._blocks[name] = read_block(name, file.path, id_column=file.id_column)
 
     def listen(self, listener: Callable[[str, Block | str], None]) -> None:
@@ -77,7 +77,7 @@ class LiveTables:
         with self._lock:
             changed = []
             for name, file in self._files.items():
-                mark = _mark(file.path)
+                mark = file_mark(file.path)
                 if mark == self._seen.get(name):
                     continue
                 changed.append(name)
@@ -112,7 +112,7 @@ class LiveTables:
             self.look()
 
 
-def _mark(path: Path) -> tuple[int, int, int] | None:
+def file_mark(path: Path) -> tuple[int, int, int] | None:
     """What changes when a file does; none if it is not there."""
     try:
         found = path.stat()
