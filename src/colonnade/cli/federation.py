@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from colonnade.cli.console import AsJson, Config, NewRun, Resume, RunDirectory, require_network, say
+from colonnade.cli.federation_record import audit, backup, restore
 from colonnade.cli.federation_serve import serve
 
 __all__ = ["federation"]
@@ -24,10 +25,6 @@ federation = typer.Typer(
 
 Directory = Annotated[Path, typer.Argument(help="The federation's directory.")]
 PartyName = Annotated[str, typer.Argument(help="The party's name.")]
-
-
-# Of an entry of the audit log: what stands elsewhere in its line, or is for machines.
-_UNTOLD = ("entry", "time", "run", "event", "hash")
 
 
 @federation.command("init")
@@ -339,36 +336,8 @@ def admit(
     say(f"imported for {', '.join(names)}; each gets its certificate when it asks again")
 
 
-@federation.command("audit")
-def audit(
-    directory: Directory,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Check that no entry was changed or is missing.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Show who was invited, enrolled, admitted, refused, renewed and revoked, and every session.
-
-    Example:  colonnade federation audit bank-federation --verify
-    """
-    require_network()
-    from colonnade.federate.federation_directory import FederationDirectory
-
-    record = FederationDirectory(directory).record
-    if verify:
-        count, fault = record.verify()
-        if fault is None:
-            say(f"{count} entries hold")
-            return
-        say(f"entry {fault.entry}: {fault.what} ({count} entries hold)")
-        raise typer.Exit(1)
-    for entry in record.entries():
-        if as_json:
-            say(json.dumps(entry))
-            continue
-        told = {key: item for key, item in entry.items() if key not in _UNTOLD}
-        fields = ", ".join(f"{key} {item}" for key, item in told.items())
-        say(f"{entry['time']} {entry['event']}: {fields}")
+for _name, _command in (("audit", audit), ("backup", backup), ("restore", restore)):
+    federation.command(_name)(_command)
 
 
 @federation.command("list")

@@ -29,7 +29,9 @@ from colonnade.federate.certificates import (
 from colonnade.federate.federation_directory import FederationDirectory
 from colonnade.federate.register import Register
 
-__all__ = ["Admission"]
+__all__ = ["BEHIND", "Admission"]
+
+BEHIND = "its record is older than what a party has seen of it; the label holder has to look"
 
 _LOG = logging.getLogger("colonnade.membership")
 
@@ -83,6 +85,10 @@ class Admission:
         check_issued(certificate, self._authority, Role.PARTY, "the certificate that was shown")
         name, serial = name_of(certificate), serial_of(certificate)
         try:
+            if self._federation.record.is_behind:
+                # Whoever was revoked since could come in again.
+                _LOG.error("nobody can be admitted: %s", BEHIND)
+                raise RunError(f"the hub admits nobody at present: {BEHIND}")
             register = self._federation.register.read()
             _check_standing(register, name, serial)
             check_time(certificate, self._federation.now(), f"the certificate of '{name}'")

@@ -4,6 +4,9 @@ FEDERATION/audit holds one entry for every invitation, enrolment, renewal, revoc
 refusal and session. The chain is that of ``protect.ledger``: a changed, removed or added line
 shows, and the seal beside it shows a missing end. Several processes write (a training, an enrolment
 service, a revocation on the command line), one after the other.
+
+Parties witness how long the record is (``record_witness``). A record that went back with a restored
+copy shows by what they have seen; then nobody is admitted until the label holder takes note of it.
 """
 
 from __future__ import annotations
@@ -12,13 +15,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from colonnade.core.errors import StorageError
+from colonnade.core.errors import Refused, StorageError
 from colonnade.core.printable import printable
 from colonnade.files import locked
-from colonnade.protect.ledger import Ledger, LedgerFault, read_ledger, verify_ledger
+from colonnade.protect.ledger import MISSING, Ledger, LedgerFault, read_ledger, verify_ledger
 
 __all__ = ["HubRecord"]
 
@@ -50,16 +54,56 @@ class HubRecord:
             key: printable(value, most=500) if isinstance(value, str) else value
             for key, value in fields.items()
         }
+        with self._open() as record:
+            record.append({"event": event, **plain})
+            record.seal()
+
+    @contextmanager
+    def _open(self) -> Iterator[Ledger]:
         with self._turn, locked(self._lock):
             try:
                 record = Ledger(self._place, run=self._name)
             except OSError as error:
                 raise StorageError(f"{self._place}: can't be written: {error.strerror}") from error
             try:
-                record.append({"event": event, **plain})
-                record.seal()
+                yield record
             finally:
                 record.close()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While it lasts nobody writes to the record, and its seal fits it."""
+        with self._open() as record:
+            record.seal()
+            yield
+
+    def head(self) -> tuple[int, str]:
+        """How many entries there are, and the hash of the last."""
+        with self._open() as record:
+            sealed = record.seal()
+        return int(sealed["entries"]), str(sealed["head"])
+
+    def confirm(self, num_entries: int, head: str) -> bool:
+        """Whether there were so many entries here once, and the last had this hash.
+
+        If not, the record is behind from then on, until somebody takes note of it.
+        """
+        with self._open() as record:
+            try:
+                record.confirm(num_entries, head, party=self._name)
+            except Refused:
+                return False
+        return True
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a party has seen entries that are not here."""
+        return (self._place / MISSING).exists()
+
+    def acknowledge(self) -> bool:
+        """Take note that entries are missing, and write that down; False if none are."""
+        with self._open() as record:
+            return record.acknowledge()
 
     def note_refusal(self, *, reason: str, **fields: Any) -> None:
         """Write that somebody was refused: up to 60 in a minute, and how many were left out."""

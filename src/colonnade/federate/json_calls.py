@@ -1,4 +1,4 @@
-"""Calls by which a party asks the hub for a certificate: one short JSON object each way.
+"""Calls of a party to the hub beside sessions: one short JSON object each way.
 
 Messages have a fixed set of keys and a small limit on size. Anything else ends the call with a
 named error, and changes nothing. A refusal is an answer with a reason. gRPC carries the bytes as
@@ -27,7 +27,15 @@ from colonnade.fabrics.grpc.identity import HUB_NAME
 from colonnade.federate.certificates import Reason
 from colonnade.federate.offline_signing import AwaitsSigning
 
-__all__ = ["MESSAGE_OPTIONS", "VERSION", "certificate_handler", "request_certificate"]
+__all__ = [
+    "MESSAGE_OPTIONS",
+    "VERSION",
+    "Message",
+    "call_handler",
+    "certificate_handler",
+    "request_answer",
+    "request_certificate",
+]
 
 VERSION = 1
 # A request is about 500 bytes, an answer about 1,000.
@@ -75,27 +83,48 @@ def certificate_handler(
 ) -> grpc.GenericRpcHandler:
     """A handler of a path's calls; ``certify`` gives the certificate (PEM) for each request."""
 
-    def answer(content: bytes, context: grpc.ServicerContext) -> bytes:
+    def answer(request: M, context: grpc.ServicerContext) -> _Answer:
         try:
-            pem = certify(_decoded(kind, content), context)
+            return _Answer(version=VERSION, certificate=certify(request, context).decode())
         except IdentityRefused as error:
             fields = {"call": path, "reason": error.reason}
             _LOG.warning("no certificate was issued", extra={"fields": fields})
             refusal = _Refusal(reason=error.reason, message=str(error))
-            return _encoded(_Answer(version=VERSION, refused=refusal))
-        except ProtocolError as error:
+            return _Answer(version=VERSION, refused=refusal)
+
+    return call_handler(path, kind, answer)
+
+
+def call_handler(
+    path: str, kind: type[M], answer: Callable[[M, grpc.ServicerContext], Message]
+) -> grpc.GenericRpcHandler:
+    """A handler of a path's calls.
+
+    Args:
+        path: The path.
+        kind: What a request is.
+        answer: Gives the answer to each request, or raises.
+
+    Returns:
+        What a hub that listens adds to its own.
+    """
+
+    def answered(content: bytes, context: grpc.ServicerContext) -> bytes:
+        try:
+            return _encoded(answer(_decoded(kind, content), context))
+        except (ProtocolError, IdentityRefused) as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except AwaitsSigning as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except ColonnadeError as error:
             # Such as a full disk: the party may try again, and need not know more.
-            _LOG.error("no certificate was issued: %s", error)
-            context.abort(grpc.StatusCode.INTERNAL, "the hub can't issue a certificate now")
-        return _encoded(_Answer(version=VERSION, certificate=pem.decode()))
+            _LOG.error("no answer to %s: %s", path, error)
+            context.abort(grpc.StatusCode.INTERNAL, "the hub can't answer this now")
+        raise AssertionError  # abort raises
 
     service, method = path.strip("/").split("/")
     return grpc.method_handlers_generic_handler(
-        service, {method: grpc.unary_unary_rpc_method_handler(answer)}
+        service, {method: grpc.unary_unary_rpc_method_handler(answered)}
     )
 
 
@@ -103,17 +132,39 @@ def request_certificate(
     address: str, credentials: grpc.ChannelCredentials, path: str, request: Message
 ) -> bytes:
     """Ask a hub for a certificate (PEM)."""
+    answer = request_answer(address, credentials, path, request, _Answer)
+    if answer.refused is not None:
+        raise IdentityRefused(answer.refused.message, reason=answer.refused.reason)
+    assert answer.certificate is not None
+    return answer.certificate.encode()
+
+
+def request_answer(
+    address: str, credentials: grpc.ChannelCredentials, path: str, request: Message, kind: type[M]
+) -> M:
+    """Ask a hub something.
+
+    Args:
+        address: The hub's.
+        credentials: Of a link to it.
+        path: What is asked.
+        request: The question.
+        kind: What an answer is.
+
+    Returns:
+        The answer, checked for its form.
+
+    Raises:
+        ProtocolError: The answer has another form.
+        RunError: Nobody answers, or the hub can't.
+    """
     options = (*MESSAGE_OPTIONS, ("grpc.ssl_target_name_override", HUB_NAME))
     with grpc.secure_channel(address, credentials, options=options) as channel:
         try:
             content = channel.unary_unary(path)(_encoded(request), timeout=_PATIENCE_SECONDS)
         except grpc.RpcError as error:
             raise _unanswered(address, error) from error
-    answer = _decoded(_Answer, content)
-    if answer.refused is not None:
-        raise IdentityRefused(answer.refused.message, reason=answer.refused.reason)
-    assert answer.certificate is not None
-    return answer.certificate.encode()
+    return _decoded(kind, content)
 
 
 def _unanswered(address: str, error: Any) -> ColonnadeError:

@@ -13,13 +13,14 @@ from colonnade.fabrics.grpc.front import FrontLimits
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.identity import Identity
 from colonnade.fabrics.grpc.link_settings import LinkSpec
-from colonnade.federate.admission import Admission
+from colonnade.federate.admission import BEHIND, Admission
 from colonnade.federate.certificates import Now, now
 from colonnade.federate.enrolment import enrolment_service
 from colonnade.federate.federation_directory import FederationDirectory
 from colonnade.federate.health_endpoints import listening_for_probes
 from colonnade.federate.hub_service import HubService
 from colonnade.federate.identities import is_renewal_due
+from colonnade.federate.record_witness import witness_handler
 from colonnade.federate.renewal import renewal_handler
 
 __all__ = ["open_hub"]
@@ -62,7 +63,7 @@ def open_hub(
         admit=admit,
         address=address or federation.settings.listen_address,
         links=links,
-        handlers=(renewal_handler(directory, now=now),),
+        handlers=(renewal_handler(directory, now=now), witness_handler(directory, now=now)),
         front=FrontLimits(),
         note=lambda event, fields: record.note(event, **fields),
     )
@@ -76,9 +77,14 @@ def open_hub(
                     _LOG.warning("cut off", extra={"fields": {"party": name}})
                     hub.disconnect(name, message)
                 shown = _renewed(federation, hub, shown)
+                if record.is_behind:
+                    _cut_everybody(hub)
+                    raise RunError(BEHIND)
             except ColonnadeError as error:
-                _LOG.error("the register can't be checked: %s", error)
-                service.failure = f"the register can't be checked: {error}"
+                because = f"the register can't be trusted: {error}"
+                if service.failure != because:
+                    _LOG.error("%s", because)
+                service.failure = because
             else:
                 service.failure = None
 
@@ -100,6 +106,13 @@ def open_hub(
         around.callback(watching.join)
         around.callback(is_over.set)
         yield hub
+
+
+def _cut_everybody(hub: Hub) -> None:
+    """Cut whoever is connected: one of them may have been revoked in entries that are missing."""
+    for name, link in hub.status().items():
+        if link.is_connected:
+            hub.disconnect(name, f"the hub admits nobody at present: {BEHIND}", for_good=False)
 
 
 def _recorded(note: Callable[..., None], *event: str, **fields: str) -> None:

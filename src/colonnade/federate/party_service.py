@@ -29,6 +29,7 @@ from colonnade.federate.health_endpoints import HttpAnswer, answer_for, listenin
 from colonnade.federate.party_enrolment import renew_if_due
 from colonnade.federate.party_home import own_identity, read_party
 from colonnade.federate.party_status import announced
+from colonnade.federate.record_witness import exchange_witness
 
 __all__ = ["Service", "serve_agent"]
 
@@ -199,7 +200,9 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def _renewing(agent: Agent, home: Path, service: Service) -> Iterator[None]:
-    """Check at every connection, and every hour, whether the identity is due; dial again with it.
+    """Look at every connection, and every hour, whether the identity is due; dial again with it.
+
+    The hub's record is witnessed then too.
 
     A hub may run only while it trains: whenever it answers is the moment to ask it.
     """
@@ -215,8 +218,10 @@ def _renewing(agent: Agent, home: Path, service: Service) -> Iterator[None]:
                     agent.renew(identity)
                     agent.reconnect()
                     _LOG.info("identity renewed")
+                if agent.status.is_connected:
+                    exchange_witness(home)
             except ColonnadeError as error:
-                _LOG.error("identity not renewed: %s", error)
+                _LOG.error("membership not looked after: %s", error)
             may_ask.wait(_RENEWAL_SECONDS)
             may_ask.clear()
 

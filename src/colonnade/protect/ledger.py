@@ -28,13 +28,14 @@ from colonnade.core.errors import Refused, StorageError
 from colonnade.core.protection import Notes
 from colonnade.files import append_wholly, sync, write_atomically
 
-__all__ = ["Ledger", "LedgerFault", "read_ledger", "verify_ledger"]
+__all__ = ["MISSING", "Ledger", "LedgerFault", "ledger_hashes", "read_ledger", "verify_ledger"]
 
 _START = "0" * 64
 _END = re.compile(rb',"hash":"([0-9a-f]{64})"\}$')
 _SEAL = "ledger.seal.json"
 _FILE = "ledger.jsonl"
-_MISSING = "ledger.missing.json"
+# Beside a ledger: what somebody has a seal of, and is not in it.
+MISSING = "ledger.missing.json"
 
 
 class LedgerFault(NamedTuple):
@@ -130,8 +131,7 @@ class Ledger(Notes):
 
         What is missing may have been acknowledged: then an entry says so.
         """
-        content = self._path.read_bytes()
-        ends = [end[1].decode() for line in content.split(b"\n") if (end := _END.search(line))]
+        ends = ledger_hashes(self._path.parent)
         if num_entries == 0 or (num_entries <= len(ends) and ends[num_entries - 1] == head):
             return
         told = {"entries": num_entries, "head": head}
@@ -140,7 +140,7 @@ class Ledger(Notes):
             for entry in self.entries()
         ):
             return
-        write_atomically(self._path.with_name(_MISSING), json.dumps(told).encode())
+        write_atomically(self._path.with_name(MISSING), json.dumps(told).encode())
         raise Refused(
             f"party '{party}' refuses, rule 'ledger': its ledger of this run has {len(ends)} "
             f"entries and is not the one of {num_entries} that the label holder has a seal of: an "
@@ -151,7 +151,7 @@ class Ledger(Notes):
 
     def acknowledge(self) -> bool:
         """Take it that entries are missing, and write that down; False if nobody said so."""
-        path = self._path.with_name(_MISSING)
+        path = self._path.with_name(MISSING)
         if not path.exists():
             return False
         self.append({"event": "acknowledged", "missing": json.loads(path.read_bytes())})
@@ -168,6 +168,13 @@ class Ledger(Notes):
 
     def __del__(self) -> None:
         self.close()
+
+
+def ledger_hashes(directory: Path) -> list[str]:
+    """The hash of every entry, in order; none where there is no ledger."""
+    path = directory / _FILE
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    return [end[1].decode() for line in lines if (end := _END.search(line))]
 
 
 def read_ledger(directory: Path) -> Iterator[dict[str, Any]]:

@@ -133,9 +133,12 @@ class Hub:
             self._changed.wait_for(lambda: not absent(), timeout)
             return absent()
 
-    def disconnect(self, name: str, reason: str) -> None:
-        """Refuse a party that is connected, e.g. because its certificate was revoked."""
-        run_there(self._disconnect(name, reason))
+    def disconnect(self, name: str, reason: str, *, for_good: bool = True) -> None:
+        """Refuse a party that is connected, e.g. because its certificate was revoked.
+
+        Unless it is for good, the party's agent goes on dialling.
+        """
+        run_there(self._disconnect(name, reason, "IdentityRefused" if for_good else "RunError"))
 
     def renew(self, identity: Identity) -> None:
         """Use another certificate from now on; this cuts the links for a moment.
@@ -255,14 +258,14 @@ class Hub:
                 if calls.outbox.has_unsent or calls.seen > calls.acknowledged:
                     stream.has_news.set()
 
-    async def _disconnect(self, name: str, reason: str) -> None:
+    async def _disconnect(self, name: str, reason: str, kind: str) -> None:
         link = self._known.get(name)
         if link is None or link.stream is None:
             return
         stream = link.stream
         # From now on its frames are dropped; the party ends the stream when it has the reason.
         link.detach()
-        await stream.end(encode_frame(FrameKind.REFUSE, Notice("IdentityRefused", reason)))
+        await stream.end(encode_frame(FrameKind.REFUSE, Notice(kind, reason)))
 
     async def _connected(self, _: Any, context: Any) -> None:
         """One stream of one party, from its hello to its end."""
