@@ -14,6 +14,7 @@ from torch import nn
 
 import colonnade
 from colonnade.core.errors import ConfigError, StorageError
+from colonnade.core.loop import LoopState, Stop
 from colonnade.fabrics.in_process import CountedClock
 from colonnade.run.directory import RunDirectory
 from colonnade.run.result import Result
@@ -126,3 +127,47 @@ def test_a_run_that_failed_before_its_first_exchange_leaves_its_directory_free(
         quick(out=tmp_path / "begun", watcher=Stumbles(at_once=False), settings=every)
     with pytest.raises(StorageError, match="holds a run already"):
         RunDirectory(tmp_path / "begun", resume=False)
+
+
+def test_a_callback_gets_every_exchange_and_ends_training(tmp_path: Path) -> None:
+    events: list[Any] = []
+    plain = quick()
+    watched = quick(callback=lambda event: events.append(event))
+    assert_bitwise_equal(weights(plain._federation), weights(watched._federation))
+    assert [event.exchange for event in events] == list(range(1, 10))
+    assert [event.metrics is not None for event in events] == [False, False, True] * 3
+
+    cut = quick(out=tmp_path / "run", callback=lambda event: event.exchange == 4)
+    assert (cut.summary["stopped_by"], cut.summary["exchanges"]) == ("callback", 4)
+    with pytest.raises(ZeroDivisionError):
+        quick(callback=lambda event: 1 // (event.exchange - 1) > 9)
+
+
+def test_a_callback_ends_with_the_best_weights() -> None:
+    patient = {"stop": {"epochs": 8, "patience": 20, "metric": "loss"}}
+    losses: list[float] = []
+
+    def stop(event: Any) -> bool:
+        if event.metrics is not None:
+            losses.append(event.metrics["loss"])
+        return losses[-1:] > [min(losses, default=0.0)]
+
+    hot = {"label_holder": {**SMALL["label_holder"], "optimizer": {"name": "sgd", "lr": 5.0}}}
+    found = quick(callback=stop, epochs=20, settings={**patient, **hot})
+    assert found.summary["stopped_by"] == "callback"
+    assert found.evaluate(part="validation")["loss"] == min(losses) < losses[-1]
+
+
+def test_a_time_limit_counts_by_the_fabrics_clock(tmp_path: Path) -> None:
+    simulated = {"fabric": {"name": "simulated"}, "record": {"log_every": 1}}
+    # An exchange takes a tick, and the first ends at once.
+    limit = {"epochs": 3, "seconds": 0.0025}
+    cut = quick(settings={**simulated, "stop": limit}, epochs=None, out=tmp_path / "run")
+    assert (cut.summary["stopped_by"], cut.summary["exchanges"]) == ("time", 4)
+    # The last exchange is measured, and a loop that is out of time already does nothing more.
+    assert cut.history.index[-1] == 4
+    state = LoopState(exchange=4, elapsed=9.0, outages=2.0)
+    assert state.is_out_of_time(Stop(epochs=1, seconds=7.0))
+    assert not state.is_out_of_time(Stop(epochs=1, seconds=7.5))
+    with pytest.raises(ConfigError, match=says("stop.seconds", "above 0")):
+        quick(settings={"stop": {"seconds": 0}})

@@ -179,20 +179,23 @@ class Federation:
         if state.exchange == 0:
             self.fabric.run(self.method.begin(self.holder, self.parties))
             time.look()
+        if state.is_out_of_time(stop):
+            state.stopped_by = state.stopped_by or "time"
         while state.exchange < last and not state.stopped_by:
             self.holder.exchange = self.parties.exchange = state.exchange
             batch = Batch("train", state.exchange)
             with time.on("training"):
                 self.fabric.run(self.method.exchange(self.holder, self.parties, batch))
             state.exchange += 1
-            is_due = "validation" in self.holder.parts and (
-                state.exchange % every == 0 or state.exchange == last
-            )
+            is_last = state.exchange == last or state.is_out_of_time(stop)
+            is_due = "validation" in self.holder.parts and (state.exchange % every == 0 or is_last)
             with time.on("evaluating"):
-                if self.waits_for_nobody and state.exchange < last:
+                if self.waits_for_nobody and not is_last:
                     event = self._look_at(beside, is_due, stop, state)
                 else:
                     event = self._measure_now(is_due, evaluate, stop, state)
+            if is_last and state.exchange < last:
+                state.stopped_by = state.stopped_by or "time"
             yield event
         beside.give_up()
         self.fabric.run(self.parties.settle())

@@ -21,7 +21,8 @@ class Stop:
     ``target`` is a quality on the validation part; ``patience`` counts evaluations without a new
     best, after which training ends and goes back to the best. Both look at ``metric``: the task's
     own (accuracy or R²) if not given. Evaluations come every ``evaluate_every`` exchanges, once per
-    epoch if not given.
+    epoch if not given. ``seconds`` limits the time by the fabric's clock, with evaluations and
+    without the time in which no process trained; the exchange under way is finished.
     """
 
     exchanges: int | None = None
@@ -30,6 +31,7 @@ class Stop:
     patience: int | None = None
     metric: str | None = None
     evaluate_every: int | None = None
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.exchanges is None and self.epochs is None:
@@ -38,6 +40,8 @@ class Stop:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}: must be at least 1, got {value}")
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise ConfigError(f"seconds: must be above 0, got {self.seconds}")
 
     def num_exchanges(self, per_epoch: int) -> int:
         """How many exchanges there will be at most, if so many go once through the samples."""
@@ -65,6 +69,10 @@ class LoopState:
     skipped_evaluations: int = 0
     skipped_checkpoints: int = 0
     stopped_by: str = ""
+
+    def is_out_of_time(self, stop: Stop) -> bool:
+        """Whether the time that there was for training has passed."""
+        return stop.seconds is not None and self.elapsed - self.outages >= stop.seconds
 
 
 class Event(NamedTuple):

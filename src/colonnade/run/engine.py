@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
@@ -55,7 +55,10 @@ from colonnade.run.summary import (
 )
 from colonnade.run.warm_start import Joining, freeze, joining_of
 
-__all__ = ["Watcher", "reopen", "reopen_with_data", "train", "train_federation"]
+__all__ = ["Callback", "Watcher", "reopen", "reopen_with_data", "train", "train_federation"]
+
+# Gets every exchange's event; True ends training.
+Callback: TypeAlias = Callable[[Event], bool | None]
 
 
 class Watcher(Protocol):
@@ -79,11 +82,13 @@ def train(
     resume: bool = False,
     watcher: Watcher | None = None,
     tell: Callable[[str], None] | None = None,
+    callback: Callback | None = None,
 ) -> Result:
     """Train as the settings say, in memory or in a run directory.
 
     Data and settings are checked to the end before the directory is touched. With ``tell``, data
-    are looked at for what may mislead, and every doubt is told before training begins.
+    are looked at for what may mislead, and every doubt is told before training begins. Training
+    ends after the exchange whose event the ``callback`` answers with True.
     """
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
@@ -105,7 +110,7 @@ def train(
         settle_in(federation, records, local_parties(federation))
         before = joining.begin(federation, blueprint, data, spec) if joining else {}
         return train_federation(
-            blueprint, data, federation, LoopState(), records, watcher, joining, before
+            blueprint, data, federation, LoopState(), records, watcher, joining, before, callback
         )
     run = RunDirectory(directory, resume=resume)
     try:
@@ -124,7 +129,9 @@ def train(
             before = joining.begin(federation, blueprint, data, spec, directory)
         if loop.exchange == 0:
             run.checkpoint(federation, loop)  # whatever happens, there is one to go back to
-        result = train_federation(blueprint, data, federation, loop, run, watcher, joining, before)
+        result = train_federation(
+            blueprint, data, federation, loop, run, watcher, joining, before, callback
+        )
         write_calibration(directory, result.calibration)
         return result
     except ColonnadeError as error:
@@ -169,6 +176,7 @@ def train_federation(
     watcher: Watcher | None,
     joining: Joining | None = None,
     before: Mapping[str, Any] | None = None,
+    callback: Callback | None = None,
 ) -> Result:
     """Train from where the loop is to the end, with records and checkpoints on the way."""
     began = time.monotonic()
@@ -178,7 +186,7 @@ def train_federation(
     # A party may refuse at any time: then there must be weights to go back to.
     keeps_regularly = records.is_lasting or any(item.policy for item in spec.party.values())
     checkpoint_every = spec.record.checkpoint_every or federation.exchanges_per_epoch
-    if loop.stopped_by in ("length", "interrupted", "refused"):
+    if loop.stopped_by in ("length", "interrupted", "refused", "time", "callback"):
         loop.stopped_by = ""  # the settings may now ask for more
     records.log(f"{spec.method.info.name} with {', '.join(blueprint.participants)}")
     records.log(aligned_line(blueprint))
@@ -212,6 +220,8 @@ def train_federation(
                 records.log(text)
                 lanes.attends(party, change, text)
             lanes.after_exchange()
+            if callback is not None and callback(event):
+                loop.stopped_by = loop.stopped_by or "callback"
             if watcher is not None:
                 watcher.exchanged(event)
                 if watcher.wants_to_stop():

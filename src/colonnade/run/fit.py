@@ -15,7 +15,7 @@ from colonnade.core.config import parse
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.method import Method
 from colonnade.data.given_tables import BlockLike, LabelsLike, give
-from colonnade.run.engine import Watcher, train
+from colonnade.run.engine import Callback, Watcher, train
 from colonnade.run.result import Result
 from colonnade.run.sources import Sources, only_columns
 from colonnade.run.spec import CHOICES, PartySpec, RunSpec, parse_spec
@@ -40,6 +40,7 @@ def fit(
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
+    callback: Callback | None = None,
     watcher: Watcher | None = None,
 ) -> Result:
     """Train one model over columns from several owners.
@@ -62,7 +63,10 @@ def fit(
         seed: The seed of splits, batches, first weights and noise.
         settings: Any further settings of a run's TOML file, e.g. ``{"stop": {"patience": 5}}``.
         out: A directory to keep the run in; by default nothing is written.
-        watcher: A function that gets every event of the training.
+        callback: A function that gets the event of every exchange: its number, its loss, and the
+            validation part's metrics where an evaluation came out. Training ends if it returns
+            True.
+        watcher: An object that looks on, such as a progress bar.
 
     Returns:
         The trained federation; it predicts, evaluates and saves itself.
@@ -86,7 +90,14 @@ def fit(
         raise DataError("labels: missing; give a series, an array or a column's name")
     sources = Sources(blocks=made, labels=given.labels, label_holder=label_holder, kind=task)
     directory = None if out is None else Path(out).expanduser()
-    return train(spec, sources=sources, directory=directory, watcher=watcher, tell=_LOGGER.warning)
+    return train(
+        spec,
+        sources=sources,
+        directory=directory,
+        watcher=watcher,
+        tell=_LOGGER.warning,
+        callback=callback,
+    )
 
 
 def _id_columns(
