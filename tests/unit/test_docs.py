@@ -18,6 +18,7 @@ from colonnade.core import errors
 from colonnade.core.config import dump
 from colonnade.core.fabric import Fabric
 from colonnade.core.optimizers import OPTIMIZERS
+from colonnade.core.own_code import OwnCode
 from colonnade.data.datasets import DATASETS, TRACES
 from colonnade.fabrics.grpc.frames import VERSION
 from colonnade.federate.party_limits import Limits
@@ -58,6 +59,8 @@ def settings_classes() -> Iterator[type]:
         elif dataclasses.is_dataclass(kind) and kind not in seen:
             seen.add(typing.cast(type, kind))
             hints = typing.get_type_hints(kind)
+            if OwnCode in (kind, *hints.values()):
+                continue  # functions of a caller's own: no key of a file
             waiting += [hints[field.name] for field in dataclasses.fields(kind)]
             if dataclasses.fields(kind):
                 yield typing.cast(type, kind)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
 from colonnade.core.errors import ConfigError
+from colonnade.core.own_code import OwnCode
 
 __all__ = ["Choice", "dump", "nearest", "parse"]
 
@@ -54,7 +55,12 @@ def parse(cls: type[T], values: Any, *, choices: Choices | None = None, path: st
 
 
 def dump(value: Any, *, choices: Choices | None = None) -> Any:
-    """Turn a configuration back into plain mappings, lists and scalars (JSON's types)."""
+    """Turn a configuration back into plain mappings, lists and scalars (JSON's types).
+
+    StorageError if a function of the caller's own is in it.
+    """
+    if isinstance(value, OwnCode):
+        value.refuse_writing()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         plain = {
             field.name: dump(getattr(value, field.name), choices=choices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, DataError
+from colonnade.core.own_code import OwnCode
 
 __all__ = ["LOSSES", "LOWER_IS_BETTER", "Task", "TaskKind", "infer_kind"]
 
@@ -63,6 +64,9 @@ class Task:
     scale: float = 1.0
     # What a sample of each class counts in the loss; all alike if not given.
     class_weights: tuple[float, ...] = ()
+    # A loss and metrics of the caller's own.
+    own_loss: OwnCode | None = None
+    own_metrics: Mapping[str, OwnCode] = field(default_factory=dict)
 
     @classmethod
     def fit(
@@ -70,15 +74,20 @@ class Task:
         kind: TaskKind,
         train_values: Array,
         *,
-        loss: str | None = None,
+        loss: str | OwnCode | None = None,
         balanced: bool = False,
+        metrics: Mapping[str, OwnCode] | None = None,
     ) -> Task:
         """Learn the classes, or centre and scale, from the training part's labels.
 
         ``balanced`` has every class count alike in the loss, however many samples it has; the
         mean weight over the training part is 1.
         """
-        name = loss or _DEFAULT_LOSS[kind]
+        for taken in sorted({"loss", *_METRICS[kind]} & {*(metrics or {})}):
+            raise ConfigError(f"metrics: '{taken}' is measured already; give yours another name")
+        own_loss = loss if isinstance(loss, OwnCode) else None
+        own: dict[str, Any] = {"own_loss": own_loss, "own_metrics": dict(metrics or {})}
+        name = loss if isinstance(loss, str) else _DEFAULT_LOSS[kind]
         if name not in _ALLOWED_LOSSES[kind]:
             hint = nearest(name, _ALLOWED_LOSSES[kind])
             raise ConfigError(f"label_holder.loss: '{name}' does not fit a {kind} target{hint}")
@@ -93,6 +102,7 @@ class Task:
                 loss_name=name,
                 center=float(values.mean()),
                 scale=float(values.std()) or 1.0,
+                **own,
             )
         try:
             distinct, counts = np.unique(train_values, return_counts=True)
@@ -113,7 +123,11 @@ class Task:
             )
         weights = tuple(float(counts.sum() / (len(counts) * count)) for count in counts)
         return cls(
-            kind=kind, loss_name=name, classes=classes, class_weights=weights if balanced else ()
+            kind=kind,
+            loss_name=name,
+            classes=classes,
+            class_weights=weights if balanced else (),
+            **own,
         )
 
     @property
@@ -124,7 +138,7 @@ class Task:
     @property
     def metric_names(self) -> tuple[str, ...]:
         """Everything that is measured; some need samples of every class."""
-        return ("loss", *_METRICS[self.kind])
+        return ("loss", *_METRICS[self.kind], *self.own_metrics)
 
     @property
     def quality_name(self) -> str:
@@ -144,17 +158,25 @@ class Task:
     @property
     def loss_function(self) -> Callable[[Tensor, Tensor], Tensor]:
         """The mean loss over a batch, of outputs and targets."""
-        return self.loss if self.class_weights else LOSSES[self.loss_name]
+        return LOSSES[self.loss_name] if self._is_plain else self.loss
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether torch's own mean is the loss."""
+        return not self.class_weights and self.own_loss is None
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss over the batch."""
-        if self.class_weights:
-            return self.losses(outputs, targets).mean()
-        return LOSSES[self.loss_name](outputs, targets)
+        if self._is_plain:
+            return LOSSES[self.loss_name](outputs, targets)
+        return self.losses(outputs, targets).mean()
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss of every sample by itself."""
-        found = LOSSES[self.loss_name](outputs, targets, reduction="none")
+        if self.own_loss is None:
+            found = LOSSES[self.loss_name](outputs, targets, reduction="none")
+        else:
+            found = _own_losses(self.own_loss, outputs, targets)
         found = found.flatten(1).mean(1) if found.dim() > 1 else found
         if not self.class_weights:
             return found
@@ -202,16 +224,17 @@ class Task:
         from sklearn import metrics as sk
 
         decided = self.decide(outputs)
+        own = {name: _measured(item, values, decided) for name, item in self.own_metrics.items()}
         if self.kind == "regression":
             truth = _as_numbers(values)
-            return {
+            return own | {
                 "r2": float(sk.r2_score(truth, decided)) if len(truth) > 1 else float("nan"),
                 "rmse": float(np.sqrt(np.mean((truth - decided) ** 2))),
                 "mae": float(np.mean(np.abs(truth - decided))),
             }
         truth = self._codes(values)
         guess = self._codes(decided)
-        found = {"accuracy": float(np.mean(truth == guess))}
+        found = own | {"accuracy": float(np.mean(truth == guess))}
         average = "binary" if self.kind == "binary" else "macro"
         precision, recall, f1, _ = sk.precision_recall_fscore_support(
             truth, guess, average=average, zero_division=0.0
@@ -249,6 +272,28 @@ class Task:
                 "part; use more samples, another split seed, or leave those samples out"
             )
         return np.array([places[item] for item in plain], dtype=np.int64)
+
+
+def _own_losses(own: OwnCode, outputs: Tensor, targets: Tensor) -> Tensor:
+    """What a caller's own loss gives, checked."""
+    found = own.function(outputs, targets)
+    if not isinstance(found, Tensor) or found.dim() == 0 or len(found) != len(outputs):
+        came = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise ConfigError(
+            f"{own.setting}: expected a tensor with one loss per sample, so "
+            f'({len(outputs)},), got {came}; of torch\'s own losses that is reduction="none"'
+        )
+    return found
+
+
+def _measured(own: OwnCode, values: Array, decided: Array) -> float:
+    """What a caller's own metric gives, checked."""
+    found = own.function(values, decided)
+    try:
+        return float(found)
+    except (TypeError, ValueError) as error:
+        came = type(found).__name__
+        raise ConfigError(f"{own.setting}: a metric is a number, this one is a {came}") from error
 
 
 def infer_kind(values: Array) -> TaskKind:

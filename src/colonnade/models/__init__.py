@@ -9,6 +9,7 @@ record of settings whose `build` makes the network. How networks are trained is 
 
 from colonnade.models.categorical import CategoricalEmbedding, embedded_width, embedding_dim_for
 from colonnade.models.custom import CustomSpec
+from colonnade.models.factories import Factory, FactoryFusionSpec, FactoryHeadSpec, FactorySpec
 from colonnade.models.fusion import (
     ConcatFusion,
     LinearFusionSpec,
@@ -42,6 +43,10 @@ __all__ = [
     "ConcatFusion",
     "CustomSpec",
     "EncoderSpec",
+    "Factory",
+    "FactoryFusionSpec",
+    "FactoryHeadSpec",
+    "FactorySpec",
     "FusionSpec",
     "HeadSpec",
     "LSTMSpec",

@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, final
@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from colonnade.core.errors import ConfigError
 from colonnade.models.registry import EncoderSpec, check_shape, register_encoder
 
-__all__ = ["CustomSpec"]
+__all__ = ["CustomSpec", "check_output"]
 
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _GIVEN_BY_COLONNADE = ("input_shape", "embedding")
@@ -73,7 +73,7 @@ class CustomSpec(EncoderSpec):
                 f"could not be made with input_shape={input_shape}, embedding={self.embedding}, "
                 f"options={self.options!r}: {_told(error)}; it must take these as keyword arguments"
             ) from error
-        self._check_output(encoder, input_shape)
+        check_output(encoder, input_shape, self.embedding, self._wrong)
         return encoder
 
     def _find_class(self) -> type[nn.Module]:
@@ -98,31 +98,46 @@ class CustomSpec(EncoderSpec):
             )
         return found
 
-    def _check_output(self, encoder: nn.Module, input_shape: tuple[int, ...]) -> None:
-        if any(is_lazy(parameter) for parameter in encoder.parameters()):
-            raise self._wrong(
-                "has lazy parameters without a size yet; make its layers from the input_shape"
-            )
-        dtypes = (p.dtype for p in encoder.parameters() if p.is_floating_point())
-        sample = torch.zeros(_PROBE_BATCH, *input_shape, dtype=next(dtypes, None))
-        with _undisturbed(encoder):
-            try:
-                output: object = encoder(sample)
-            except Exception as error:
-                raise self._wrong(
-                    f"its forward failed on a float tensor of shape {tuple(sample.shape)}: "
-                    f"{_told(error)}; it must take (batch, *input_shape)"
-                ) from error
-        expected = (_PROBE_BATCH, self.embedding)
-        if not isinstance(output, Tensor) or tuple(output.shape) != expected:
-            came = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-            raise self._wrong(
-                f"expected output of shape {expected} for a batch of {_PROBE_BATCH}, got {came}; "
-                "make its last layer `embedding` wide, or set embedding to its output size"
-            )
-
     def _wrong(self, problem: str) -> ConfigError:
         return ConfigError(f"module = {self.module!r}: {problem}")
+
+
+def check_output(
+    module: nn.Module,
+    input_shape: tuple[int, ...],
+    width: int,
+    wrong: Callable[[str], ConfigError],
+) -> None:
+    """Try a network of the user's own on zeros.
+
+    Args:
+        module: The network; it is left as it was.
+        input_shape: The shape of one sample.
+        width: How wide its output must be.
+        wrong: Makes the error of a problem.
+
+    Raises:
+        ConfigError: Its forward fails, or gives another shape.
+    """
+    if any(is_lazy(parameter) for parameter in module.parameters()):
+        raise wrong("has lazy parameters without a size yet; make its layers from the input_shape")
+    dtypes = (p.dtype for p in module.parameters() if p.is_floating_point())
+    sample = torch.zeros(_PROBE_BATCH, *input_shape, dtype=next(dtypes, None))
+    with _undisturbed(module):
+        try:
+            output: object = module(sample)
+        except Exception as error:
+            raise wrong(
+                f"its forward failed on a float tensor of shape {tuple(sample.shape)}: "
+                f"{_told(error)}; it must take (batch, *input_shape)"
+            ) from error
+    expected = (_PROBE_BATCH, width)
+    if not isinstance(output, Tensor) or tuple(output.shape) != expected:
+        came = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise wrong(
+            f"expected output of shape {expected} for a batch of {_PROBE_BATCH}, got {came}; "
+            "make its last layer `embedding` wide, or set embedding to its output size"
+        )
 
 
 def _told(error: Exception) -> str:

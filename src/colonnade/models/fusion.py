@@ -5,7 +5,7 @@ that a result never depends on who answered first.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -24,7 +24,14 @@ from colonnade.models.registry import (
     register_fusion,
 )
 
-__all__ = ["ConcatFusion", "LinearFusionSpec", "MLPFusionSpec", "MeanFusion", "NoFusion"]
+__all__ = [
+    "ConcatFusion",
+    "LinearFusionSpec",
+    "MLPFusionSpec",
+    "MeanFusion",
+    "NoFusion",
+    "fusion_over",
+]
 
 
 class _Fusion(nn.Module, ABC):
@@ -123,14 +130,26 @@ class NoFusion(nn.Module):
         raise DataError("this method has no network at the label holder; ask the parties' own")
 
 
-def _fuse(
+def fusion_over(
     combine: Combine,
     embedding_sizes: Mapping[str, int],
     num_outputs: int,
-    hidden: tuple[int, ...],
-    activation: Activation,
-    dropout: float,
+    make_head: Callable[[int], nn.Module],
 ) -> nn.Module:
+    """Make a fusion with a network over the combined embeddings.
+
+    Args:
+        combine: How embeddings are combined.
+        embedding_sizes: The width of each party's embedding, by the party's name.
+        num_outputs: The number of logits.
+        make_head: Makes the network, from the width of the combined embeddings.
+
+    Returns:
+        The fusion.
+
+    Raises:
+        ConfigError: There is no party, a size is not positive, or a mean over different sizes.
+    """
     if not embedding_sizes:
         raise ConfigError("embedding_sizes is empty: a fusion needs at least one party; name one")
     check_count("num_outputs", num_outputs)
@@ -145,9 +164,8 @@ def _fuse(
             "embedding in every party's encoder, or use combine = 'concat'"
         )
     width = sum(sizes) if combine == "concat" else sizes[0]
-    head = fully_connected(width, hidden, num_outputs, activation=activation, dropout=dropout)
     fusion = ConcatFusion if combine == "concat" else MeanFusion
-    return fusion(parties, head)
+    return fusion(parties, make_head(width))
 
 
 @register_fusion
@@ -174,9 +192,11 @@ class MLPFusionSpec(FusionSpec):
         check_rate("dropout", self.dropout)
 
     def build(self, embedding_sizes: Mapping[str, int], num_outputs: int) -> nn.Module:
-        return _fuse(
-            self.combine, embedding_sizes, num_outputs, self.hidden, self.activation, self.dropout
-        )
+        def head(width: int) -> nn.Module:
+            kind, rate = self.activation, self.dropout
+            return fully_connected(width, self.hidden, num_outputs, activation=kind, dropout=rate)
+
+        return fusion_over(self.combine, embedding_sizes, num_outputs, head)
 
 
 @register_fusion
@@ -191,4 +211,7 @@ class LinearFusionSpec(FusionSpec):
         """Nothing to check: how embeddings combine is the only field."""
 
     def build(self, embedding_sizes: Mapping[str, int], num_outputs: int) -> nn.Module:
-        return _fuse(self.combine, embedding_sizes, num_outputs, (), "identity", 0.0)
+        def head(width: int) -> nn.Module:
+            return fully_connected(width, (), num_outputs, activation="identity", dropout=0.0)
+
+        return fusion_over(self.combine, embedding_sizes, num_outputs, head)

@@ -43,8 +43,12 @@ def write_blueprint(root: Path, blueprint: Blueprint) -> None:
 
 
 def _plain_blueprint(root: Path, blueprint: Blueprint) -> dict[Path, Any]:
+    known = asdict(blueprint.task)
+    # Without the code of a caller's own, with which the settings are refused.
+    for key in ("own_loss", "own_metrics"):
+        known.pop(key)
     task = {
-        **asdict(blueprint.task),
+        **known,
         "label": blueprint.label_name,
         "holder": blueprint.label_holder,
         "num_samples": dict(blueprint.num_samples),

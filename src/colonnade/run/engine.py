@@ -44,7 +44,7 @@ from colonnade.run.records import MemoryRecords, Records, settle_in
 from colonnade.run.result import Result, open_result
 from colonnade.run.samples import arrange, without
 from colonnade.run.sources import Sources, load_sources
-from colonnade.run.spec import RunSpec
+from colonnade.run.spec import RunSpec, plain_spec
 from colonnade.run.summary import (
     Accounts,
     aligned_line,
@@ -90,6 +90,8 @@ def train(
     are looked at for what may mislead, and every doubt is told before training begins. Training
     ends after the exchange whose event the ``callback`` answers with True.
     """
+    if directory is not None:
+        plain_spec(spec)  # code of the caller's own can't be kept
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
     sources = sources or load_sources(spec)

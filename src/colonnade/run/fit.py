@@ -15,7 +15,9 @@ from colonnade.core.config import parse
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.method import Method
 from colonnade.data.given_tables import BlockLike, LabelsLike, give
+from colonnade.models import Factory
 from colonnade.run.engine import Callback, Watcher, train
+from colonnade.run.given_code import Factories, Loss, Metric, with_code
 from colonnade.run.result import Result
 from colonnade.run.sources import Sources, only_columns
 from colonnade.run.spec import CHOICES, PartySpec, RunSpec, parse_spec
@@ -38,6 +40,11 @@ def fit(
     epochs: int | None = None,
     batch_size: int | None = None,
     seed: int = 0,
+    encoder: Factories | None = None,
+    head: Factories | None = None,
+    fusion: Factory | None = None,
+    loss: Loss | str | None = None,
+    metrics: Mapping[str, Metric] | None = None,
     settings: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     callback: Callback | None = None,
@@ -61,6 +68,17 @@ def fit(
         epochs: Passes over the training part.
         batch_size: Samples per exchange.
         seed: The seed of splits, batches, first weights and noise.
+        encoder: A function that makes a party's encoder, from the number of its prepared columns
+            (of images: the shape of one) and the width of the embedding; one for all, or by party.
+        head: A function that makes a party's head, from the width of the embedding and the number
+            of outputs, for methods with heads; one for all, or by party.
+        fusion: A function that makes the label holder's network, from the width of the combined
+            embeddings and the number of outputs.
+        loss: A loss by its name, or a function of outputs and targets that gives one loss per
+            sample. Two classes have one output and targets 0.0 and 1.0; a regression's targets are
+            in standard deviations from the mean.
+        metrics: Functions of true and predicted labels by name, more is better; ``stop.metric`` may
+            name one. A run with functions stays in memory: none of them can be written down.
         settings: Any further settings of a run's TOML file, e.g. ``{"stop": {"patience": 5}}``.
         out: A directory to keep the run in; by default nothing is written.
         callback: A function that gets the event of every exchange: its number, its loss, and the
@@ -74,13 +92,21 @@ def fit(
     Raises:
         ConfigError: A setting is wrong or given twice; the message has its path.
         DataError: Blocks or labels can't be used, or no sample is left to train on.
-        StorageError: ``out`` holds a run already, or can't be written.
+        StorageError: ``out`` holds a run already, can't be written, or is given with functions.
 
     >>> result = fit({"bank": bank, "telco": telco}, defaulted, label_holder="bank", epochs=30)
     >>> result.predict({"bank": new_bank, "telco": new_telco})
     """
     id_columns = _id_columns(id_column, ids, blocks)
-    spec = _spec(method, task, epochs, batch_size, seed, id_columns, settings)
+    spec = with_code(
+        _spec(method, task, epochs, batch_size, seed, id_columns, settings),
+        blocks,
+        encoder=encoder,
+        head=head,
+        fusion=fusion,
+        loss=loss,
+        metrics=metrics,
+    )
     given = give(blocks, labels, label_holder=label_holder, ids=ids, id_columns=id_columns)
     made = dict(given.blocks)
     for name, party in spec.party.items():

@@ -81,6 +81,7 @@ def blueprint_of(
         values[roll.samples["train"]],
         loss=spec.label_holder.loss,
         balanced=spec.label_holder.class_weights == "balanced",
+        metrics=spec.label_holder.metrics,
     )
     if spec.stop.metric is not None and spec.stop.metric not in task.metric_names:
         hint = nearest(spec.stop.metric, task.metric_names)

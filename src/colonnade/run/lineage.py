@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from colonnade.core.errors import StorageError
 from colonnade.run.assembly import Blueprint, TrainingData
 from colonnade.run.spec import RunSpec, plain_spec
 from colonnade.run.storage import read_json
@@ -22,12 +23,13 @@ def lineage_of(blueprint: Blueprint, data: TrainingData) -> dict[str, Any]:
         data: What is in this process of its data; of parties elsewhere there is nothing.
 
     Returns:
-        ``settings``: a digest of all settings but where files are; ``data``: a digest per party
+        ``settings``: a digest of all settings but where files are, none if a function of the
+        caller's own is among them; ``data``: a digest per party
         whose rows are here, and of labels and roll; ``alignment``; ``parent``: the run that the
         weights started from, with its own settings' digest.
     """
     return {
-        "settings": settings_digest(blueprint.spec),
+        "settings": _settings(blueprint.spec),
         "data": {**_blocks(data), "labels": _labels(data)},
         "alignment": data.alignment,
         "parent": _parent(blueprint.spec.start.run),
@@ -43,6 +45,13 @@ def settings_digest(spec: RunSpec) -> str:
             table.pop(key, None)
     plain["start"].pop("run", None)
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def _settings(spec: RunSpec) -> str | None:
+    try:
+        return settings_digest(spec)
+    except StorageError:
+        return None  # code has no digest that would tell another code from it
 
 
 def _blocks(data: TrainingData) -> dict[str, str]:

@@ -15,6 +15,7 @@ from colonnade.core.errors import ConfigError
 from colonnade.core.federation import Stop
 from colonnade.core.method import Method
 from colonnade.core.optimizers import OptimizerSpec
+from colonnade.core.own_code import OwnCode
 from colonnade.core.parties import Patience
 from colonnade.core.schedules import SCHEDULES, Schedule
 from colonnade.core.task import TaskKind
@@ -32,6 +33,7 @@ from colonnade.models import (
     ENCODERS,
     FUSIONS,
     EncoderSpec,
+    FactoryHeadSpec,
     FusionSpec,
     HeadSpec,
     MLPFusionSpec,
@@ -97,7 +99,9 @@ class LabelHolderSpec:
     csv: CsvSpec | None = None
     label: str | None = None
     task: TaskKind | None = None
-    loss: str | None = None
+    loss: OwnCode | str | None = None
+    # Metrics of the caller's own, of true and predicted labels; only from Python.
+    metrics: Mapping[str, OwnCode] = field(default_factory=dict)
     # Whether every class counts alike in the loss, however many samples it has.
     class_weights: Literal["none", "balanced"] = "none"
     fusion: FusionSpec = field(default_factory=MLPFusionSpec)
@@ -116,7 +120,7 @@ class PartySpec:
     columns: tuple[str, ...] | None = None
     prepare: PrepareSpec | None = None
     encoder: EncoderSpec | None = None
-    head: HeadSpec | None = None
+    head: FactoryHeadSpec | HeadSpec | None = None
     optimizer: OptimizerSpec | None = None
     protect: tuple[ProtectionSpec, ...] | None = None
     policy: Path | None = None
@@ -129,7 +133,7 @@ class DefaultsSpec:
     csv: CsvSpec = field(default_factory=CsvSpec)
     prepare: PrepareSpec = field(default_factory=PrepareSpec)
     encoder: EncoderSpec = field(default_factory=MLPSpec)
-    head: HeadSpec = field(default_factory=HeadSpec)
+    head: FactoryHeadSpec | HeadSpec = field(default_factory=HeadSpec)
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
     protect: tuple[ProtectionSpec, ...] = ()
 
@@ -219,7 +223,7 @@ class RunSpec:
         own = self.party.get(party, _NOTHING_OWN).encoder
         return self.defaults.encoder if own is None else own
 
-    def head_of(self, party: str) -> HeadSpec:
+    def head_of(self, party: str) -> FactoryHeadSpec | HeadSpec:
         """A party's network from an embedding to the outputs, for methods that give it one."""
         own = self.party.get(party, _NOTHING_OWN).head
         return self.defaults.head if own is None else own
