@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from colonnade.fabrics.grpc.agent import Agent
 from colonnade.fabrics.grpc.hub import Hub
+from colonnade.federate.agent_lanes import AgentLanes
 from colonnade.federate.opened_hub import open_hub
 from colonnade.federate.party_agent import SessionRespondents
 from colonnade.federate.party_home import own_identity
@@ -19,16 +19,22 @@ __all__ = ["agents_of", "hub_of"]
 
 @contextmanager
 def agents_of(
-    organisations: Organisations, hub: Hub, names: Iterable[str] = PARTIES
-) -> Iterator[dict[str, Agent]]:
-    """Parties' agents over their own directories, in threads."""
+    organisations: Organisations,
+    hub: Hub,
+    names: Iterable[str] = PARTIES,
+    *,
+    serves: bool = False,
+) -> Iterator[dict[str, AgentLanes]]:
+    """Parties' agents over their own directories, in threads; ``serves`` adds lanes."""
+    address = f"127.0.0.1:{hub.port}"
     agents = {}
     with ExitStack() as around:
         for name in names:
             home = organisations.home(name)
-            agent = agents[name] = Agent(
+            agent = agents[name] = AgentLanes(
                 identity=own_identity(home),
-                address=f"127.0.0.1:{hub.port}",
+                address=address,
+                serving=address if serves else None,
                 respondent_for=SessionRespondents(home).respondent_for,
                 links=QUICK,
             )
@@ -40,10 +46,12 @@ def agents_of(
 
 
 @contextmanager
-def hub_of(organisations: Organisations, names: Iterable[str] = PARTIES) -> Iterator[Hub]:
+def hub_of(
+    organisations: Organisations, names: Iterable[str] = PARTIES, *, serves: bool = False
+) -> Iterator[Hub]:
     """The federation's hub, with these parties' agents."""
     with (
         open_hub(organisations.federation, links=QUICK, address="127.0.0.1:0", enrols=False) as hub,
-        agents_of(organisations, hub, names),
+        agents_of(organisations, hub, names, serves=serves),
     ):
         yield hub

@@ -49,7 +49,7 @@ def trained(organisations: Organisations) -> Organisations:
 
 def loader_of(organisations: Organisations, hub: Hub, wait: float = 20.0) -> FederationLoader:
     return FederationLoader(
-        hub,
+        [hub],
         organisations.federation,
         organisations.run,
         organisations.root / "bank.csv",
@@ -189,8 +189,8 @@ def test_a_frozen_party_costs_no_more_than_the_deadline(
     gate.set()
     real = SessionRespondents.respondent_for
 
-    def respondent_for(self: SessionRespondents, purpose: str) -> Respondent:
-        found = real(self, purpose)
+    def respondent_for(self: SessionRespondents, purpose: str, lane: int = 0) -> Respondent:
+        found = real(self, purpose, lane)
         return Frozen(found, gate) if self.settings.name == "telco" else found
 
     monkeypatch.setattr(SessionRespondents, "respondent_for", respondent_for)

@@ -207,6 +207,7 @@ class Organisations:
         link: LinkSpec = QUICK,
         common_seed: bool = True,
         allow_unprotected: bool = True,
+        serves: bool = False,
     ) -> None:
         self.root = root
         self.common_seed = common_seed
@@ -230,8 +231,12 @@ class Organisations:
         root.mkdir(parents=True, exist_ok=True)
         self._write_tables()
         address = f"127.0.0.1:{self.port}"
+        serving = f"127.0.0.1:{free_port()}" if serves else None
         settings = FederationSettings(
-            name=HOLDER, address=address, enrolment=f"127.0.0.1:{free_port()}"
+            name=HOLDER,
+            address=address,
+            enrolment=f"127.0.0.1:{free_port()}",
+            serving=serving,
         )
         made = FederationDirectory.create(self.federation, settings)
         self.proxies = {name: Proxy(self.port) for name in PARTIES} if proxied else {}
@@ -244,6 +249,7 @@ class Organisations:
                     name=name,
                     label_holder=HOLDER,
                     hub=self.proxies[name].address if proxied else address,
+                    serving=serving,
                     data=root / f"{name}.csv",
                     id="id",
                     policy=root / f"{name}.policy.toml" if policies is not None else None,

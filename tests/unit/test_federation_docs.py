@@ -52,7 +52,7 @@ def test_every_reason() -> None:
 
 
 def test_every_metric() -> None:
-    service = Service(AgentStatus(), stop=lambda: None)
+    service = Service(AgentStatus, stop=lambda: None)
     service.expiry = 0.0
     collected = {sample.name for family in service.collect() for sample in family.samples}
     assert set(re.findall(r"`(colonnade_\w+)`", PAGE)) == collected

@@ -223,7 +223,7 @@ def test_a_party_renews_when_a_hub_that_was_away_answers(tmp_path: Path) -> None
     renewed = threading.Event()
     renew = agent.renew
     agent.renew = lambda newer: (renew(newer), renewed.set())[0]  # type: ignore[method-assign]
-    with _renewing(agent, home, Service(AgentStatus(), stop=agent.stop)):
+    with _renewing(agent, home, Service(AgentStatus, stop=agent.stop)):
         with open_hub(federation.directory, address=f"127.0.0.1:{port}", enrols=False):
             assert renewed.wait(60)
             assert own_identity(home).certificate != identity.certificate

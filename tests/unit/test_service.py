@@ -62,7 +62,8 @@ def stopped() -> list[str]:
 
 @pytest.fixture
 def service(reload: Reload, stopped: list[str]) -> Service:
-    return Service(AgentStatus(), stop=lambda: stopped.append("stop"), reload=reload)
+    status = AgentStatus()
+    return Service(lambda: status, stop=lambda: stopped.append("stop"), reload=reload)
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def metrics(base: str) -> dict[str, float]:
 
 
 def test_health_and_readiness(service: Service, base: str) -> None:
-    status: Any = service._status
+    status: Any = service._status()
     assert get(f"{base}/healthz") == (200, '{"healthy": true}\n')
     code, text = get(f"{base}/readyz")
     assert code == HTTPStatus.SERVICE_UNAVAILABLE
@@ -116,7 +117,7 @@ def test_there_is_nothing_else(base: str, path: str) -> None:
 
 
 def test_metrics_are_what_prometheus_reads(service: Service, base: str) -> None:
-    status: Any = service._status
+    status: Any = service._status()
     status.num_calls, status.seconds_computing, status.is_connected = 7, 1.5, True
     status.wire_bytes_up, status.num_failures = 2**40, 2
     service.expiry = 1_800_000_000.0

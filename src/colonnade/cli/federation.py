@@ -38,6 +38,13 @@ def init(
         str | None,
         typer.Option(help="Where they join; the next port if not given.", metavar="HOST:PORT"),
     ] = None,
+    serving: Annotated[
+        str | None,
+        typer.Option(
+            help="Where they serve beside a training; two ports on if not given.",
+            metavar="HOST:PORT",
+        ),
+    ] = None,
     listen: Annotated[
         str | None,
         typer.Option(help="What the hub binds, such as 0.0.0.0; the address if not given."),
@@ -61,6 +68,7 @@ def init(
         name=name,
         address=address,
         enrolment=enrolment or f"{host}:{port + 1}",
+        serving=serving or f"{host}:{port + 2}",
         listen=listen,
         certificate_days=days,
     )

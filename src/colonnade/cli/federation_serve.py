@@ -50,6 +50,9 @@ def serve(
     """
     require_network()
     require_serving()
+    from colonnade.fabrics.grpc.hub_lane import HubLane
+    from colonnade.federate.agent_lanes import SERVING_LANES
+    from colonnade.federate.federation_directory import FederationDirectory
     from colonnade.federate.logs import log_to
     from colonnade.federate.opened_hub import open_hub
     from colonnade.federate.prediction import networked_links
@@ -65,6 +68,8 @@ def serve(
     )
     links = networked_links(run)
     log_to()
-    with open_hub(directory, links=links) as hub:
-        loader = FederationLoader(hub, directory, run, ids, settings, wait_seconds=wait, say=say)
+    has_lanes = FederationDirectory(directory).settings.serving is not None
+    with open_hub(directory, links=links, serves=True, enrols=not has_lanes) as hub:
+        lanes = [HubLane(hub, number) for number in (SERVING_LANES if has_lanes else (0,))]
+        loader = FederationLoader(lanes, directory, run, ids, settings, wait_seconds=wait, say=say)
         serve_federation(loader, settings, started=lambda address: say(f"serving at {address}"))

@@ -40,12 +40,12 @@ class AlignSession(SessionAtParty):
             counts=None,
         )
         ids, _ = keyed_table(self._settings, self._policy, spec)
-        write_terms(working_place(self._home), spec)
+        write_terms(working_place(self._home, self._lane), spec)
         self._successor = AlignParty(
             name=self.name,
             ids=ids,
             spec=spec,
-            store=KeepingStore(self._home, spec),
+            store=KeepingStore(self._home, spec, self._lane),
             count=FileCount(self._home / "alignments.json"),
         )
         return len(ids)

@@ -24,7 +24,7 @@ from colonnade.core.config import dump
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.parties import Parties, Patience
 from colonnade.data.blocks import Block, make_block, require_columns
-from colonnade.fabrics.grpc.hub import Hub
+from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
 from colonnade.federate.alignments import HolderAlignments
 from colonnade.federate.party_agent import ALIGN
@@ -107,7 +107,7 @@ def read_holder_table(spec: RunSpec, name: str) -> HolderTable:
 
 
 def align_over(
-    hub: Hub,
+    hub: Lane,
     spec: RunSpec,
     holder: HolderTable,
     parties: tuple[str, ...],
@@ -151,7 +151,7 @@ def align_over(
 
 
 def aligned(
-    hub: Hub,
+    hub: Lane,
     spec: RunSpec,
     holder: HolderTable,
     parties: tuple[str, ...],
@@ -172,7 +172,7 @@ def aligned(
     return kept.place(kept.keep(place, holder.terms))
 
 
-def is_held(hub: Hub, spec: RunSpec, digest: str, parties: tuple[str, ...]) -> bool:
+def is_held(hub: Lane, spec: RunSpec, digest: str, parties: tuple[str, ...]) -> bool:
     """Whether every party has an alignment, and a table that still fits it."""
     patience = preparing(spec.patience)
     fabric = GrpcFabric(Session(hub, parties, purpose=ALIGN, patience=patience))

@@ -41,16 +41,16 @@ _NEW = ".new-"
 _NAMED = "alignment.json"
 
 
-def working_place(home: Path) -> Path:
-    """Where a party's matching works."""
-    return home / "alignment"
+def working_place(home: Path, lane: int = 0) -> Path:
+    """Where a party's matching works; two lanes may match at once."""
+    return home / (f"alignment-{lane}" if lane else "alignment")
 
 
 class KeepingStore(DirectoryStore):
     """A party's files of a matching; the outcome is kept under its digest too."""
 
-    def __init__(self, home: Path, terms: AlignSpec) -> None:
-        super().__init__(working_place(home))
+    def __init__(self, home: Path, terms: AlignSpec, lane: int = 0) -> None:
+        super().__init__(working_place(home, lane))
         self._home, self._terms = home, terms
 
     def save_alignment(self, alignment: PartyAlignment) -> None:

@@ -82,7 +82,8 @@ _NEXT_KEY = "identity.next.key.pem"
 class FederationSettings:
     """Content of federation.toml.
 
-    Parties dial ``address``, and ``enrolment`` to join. The hub listens at the same ports of
+    Parties dial ``address``, ``serving`` to be asked for predictions beside a training, and
+    ``enrolment`` to join. The hub listens at the same ports of
     ``listen``, by default at the addresses themselves. ``health`` is where a hub that runs tells
     its health and metrics; port 0 is any free one, told in the log.
     """
@@ -90,6 +91,7 @@ class FederationSettings:
     name: str
     address: str
     enrolment: str
+    serving: str | None = None
     listen: str | None = None
     certificate_days: int = 90
     health: str = "127.0.0.1:0"
@@ -99,6 +101,11 @@ class FederationSettings:
         own, enrolment = split_address(self.address, "address"), self.enrolment
         if split_address(enrolment, "enrolment")[1] == own[1]:
             raise ConfigError("enrolment: needs another port than address")
+        taken = (self.address, enrolment)
+        if self.serving is not None and split_address(self.serving, "serving")[1] in {
+            split_address(item, "address")[1] for item in taken
+        }:
+            raise ConfigError("serving: needs another port than address and enrolment")
         if not 1 <= self.certificate_days <= 825:
             raise ConfigError(
                 f"certificate_days: must be from 1 to 825, got {self.certificate_days}"
@@ -107,13 +114,18 @@ class FederationSettings:
     @property
     def hosts(self) -> tuple[str, ...]:
         """The hosts at which parties reach the hub."""
-        found = (self.address, self.enrolment)
+        found = (self.address, self.enrolment, *([self.serving] if self.serving else []))
         return tuple(dict.fromkeys(split_address(item, "address")[0] for item in found))
 
     @property
     def listen_address(self) -> str:
         """The address at which the hub listens for parties."""
         return self._listening(self.address)
+
+    @property
+    def listen_serving(self) -> str:
+        """The address at which a hub that serves listens for parties."""
+        return self._listening(self.serving or self.address)
 
     @property
     def listen_enrolment(self) -> str:

@@ -60,6 +60,7 @@ class Invitation:
     party: str
     address: str
     enrolment: str
+    serving: str | None = None
     expires: str
     token: str = field(repr=False)
     authority: str
@@ -71,6 +72,8 @@ class Invitation:
         check_name(self.party, "party")
         split_address(self.address, "address")
         split_address(self.enrolment, "enrolment")
+        if self.serving is not None:
+            split_address(self.serving, "serving")
         _moment(self.expires, "expires")
         if not re.fullmatch(r"[A-Za-z0-9_-]{43}", self.token):
             raise ConfigError("token: not a token of an invitation")
@@ -110,11 +113,13 @@ def invite(
         party=party,
         address=settings.address,
         enrolment=settings.enrolment,
+        serving=settings.serving,
         expires=_written(moment + valid),
         token=secrets.token_urlsafe(32),
         authority=federation.authority_certificate.decode(),
     )
-    content = json.dumps(dump(invitation), indent=2) + "\n"
+    fields = {key: item for key, item in dump(invitation).items() if item is not None}
+    content = json.dumps(fields, indent=2) + "\n"
     is_written = False
     try:
         with federation.register.changing() as register:

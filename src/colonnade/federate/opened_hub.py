@@ -36,6 +36,7 @@ def open_hub(
     address: str | None = None,
     enrolment_address: str | None = None,
     enrols: bool = True,
+    serves: bool = False,
     check_seconds: float = 1.0,
     now: Now = now,
 ) -> Iterator[Hub]:
@@ -43,10 +44,11 @@ def open_hub(
 
     Parties that are revoked, or that enrol again, are cut off within ``check_seconds``; the
     hub's own certificate is replaced in time. ``enrols`` is False where ``colonnade federation
-    enrol`` runs beside it.
+    enrol`` runs beside it. A hub that ``serves`` listens at the address for that, where it keeps
+    clear of a hub that trains.
     """
     federation, admission = FederationDirectory(directory, now=now), Admission(directory, now=now)
-    own = federation.hub_identity()
+    own, settings = federation.hub_identity(), federation.settings
     record = federation.record
 
     def admit(pem: bytes) -> str:
@@ -61,7 +63,7 @@ def open_hub(
     hub = Hub(
         identity=own,
         admit=admit,
-        address=address or federation.settings.listen_address,
+        address=address or (settings.listen_serving if serves else settings.listen_address),
         links=links,
         handlers=(renewal_handler(directory, now=now), witness_handler(directory, now=now)),
         front=FrontLimits(),
@@ -99,7 +101,9 @@ def open_hub(
             enrolment.start()
             fronts["enrolment"] = enrolment.front.status
             around.callback(enrolment.stop)
-        told = listening_for_probes(service, federation.settings.health, "federation.toml")
+        # A hub that serves tells its health at any free port: the one in the settings is taken.
+        probes = "127.0.0.1:0" if serves and settings.serving else settings.health
+        told = listening_for_probes(service, probes, "federation.toml")
         host, port = around.enter_context(told)
         _LOG.info("the hub runs", extra={"fields": {"health": f"{host}:{port}"}})
         watching.start()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from colonnade.core.errors import ProtocolError
 from colonnade.core.respondent import Respondent
-from colonnade.fabrics.grpc.agent import Agent
 from colonnade.fabrics.grpc.link_settings import LinkSpec
+from colonnade.federate.agent_lanes import AgentLanes
 from colonnade.federate.align_session import AlignSession
 from colonnade.federate.party_home import own_identity, read_party
 from colonnade.federate.party_policy import read_policy
@@ -29,6 +29,8 @@ _SESSIONS: Mapping[str, type[SessionAtParty]] = {
     TRAIN: TrainSession,
     PREDICT: PredictSession,
 }
+# For lanes beside training.
+_BESIDE = (ALIGN, PREDICT)
 
 
 class SessionRespondents:
@@ -43,11 +45,20 @@ class SessionRespondents:
         """Read the policy again; a session that has begun keeps the policy it began with."""
         self._policy = read_policy(self.settings.policy)
 
-    def respondent_for(self, purpose: str) -> Respondent:
-        """The respondent for a session of this purpose; an unknown purpose is a ProtocolError."""
-        if purpose in _SESSIONS:
-            return _SESSIONS[purpose](home=self.home, settings=self.settings, policy=self._policy)
-        raise ProtocolError(f"party '{self.settings.name}' knows no session for '{purpose}'")
+    def respondent_for(self, purpose: str, lane: int = 0) -> Respondent:
+        """The respondent for a session of this purpose on a lane.
+
+        Raises:
+            ProtocolError: The purpose is unknown, or not one for a lane beside training.
+        """
+        if purpose not in (_BESIDE if lane else _SESSIONS):
+            where = f" on lane {lane}" if lane else ""
+            raise ProtocolError(
+                f"party '{self.settings.name}' knows no session for '{purpose}'{where}"
+            )
+        return _SESSIONS[purpose](
+            home=self.home, settings=self.settings, policy=self._policy, lane=lane
+        )
 
 
 def run_agent(home: Path, *, links: LinkSpec | None = None) -> None:
@@ -56,9 +67,10 @@ def run_agent(home: Path, *, links: LinkSpec | None = None) -> None:
     ``links`` replaces the link settings of party.toml.
     """
     respondents = SessionRespondents(home)
-    agent = Agent(
+    agent = AgentLanes(
         identity=own_identity(home),
         address=respondents.settings.hub,
+        serving=respondents.settings.serving,
         respondent_for=respondents.respondent_for,
         links=links or respondents.settings.link,
     )

@@ -92,6 +92,7 @@ def join(
         name=invitation.party,
         label_holder=invitation.label_holder,
         hub=invitation.address,
+        serving=invitation.serving,
         data=data.resolve(),
         id=id_column,
         policy=None if policy is None else policy.resolve(),

@@ -40,8 +40,10 @@ PARTY = "party.toml"
 class PartySettings:
     """Content of party.toml.
 
-    ``invitation`` is the hash of the token that the party enrolled with. Port 0 in ``health`` takes
-    any free port. ``link`` has the settings of the party's end of the link.
+    The party dials ``hub`` for everything, and ``serving`` for predictions beside a training, where
+    the federation has such an address. ``invitation`` is the hash of the token that the party
+    enrolled with. Port 0 in ``health`` takes any free port. ``link`` has the settings of the
+    party's end of the link.
 
     ``account`` is the file with the account of the table, if it is not in this directory: two homes
     of one table, in two federations, name one file. ``person`` is the column that says who somebody
@@ -55,6 +57,7 @@ class PartySettings:
     name: str
     label_holder: str
     hub: str
+    serving: str | None = None
     data: Path
     id: str
     policy: Path | None = None
@@ -71,6 +74,8 @@ class PartySettings:
         check_name(self.name, "name")
         check_name(self.label_holder, "label_holder")
         split_address(self.hub, "hub")
+        if self.serving is not None:
+            split_address(self.serving, "serving")
         host, separator, port = self.health.rpartition(":")
         if not (separator and host and port.isascii() and port.isdigit() and int(port) < 65536):
             raise ConfigError(

@@ -24,6 +24,7 @@ from colonnade.core.errors import ColonnadeError
 from colonnade.fabrics.grpc.agent import Agent
 from colonnade.fabrics.grpc.execution import AgentStatus
 from colonnade.fabrics.grpc.identity import Identity
+from colonnade.federate.agent_lanes import AgentLanes
 from colonnade.federate.certificates import load_certificate
 from colonnade.federate.health_endpoints import HttpAnswer, answer_for, listening_for_probes
 from colonnade.federate.party_enrolment import renew_if_due
@@ -49,13 +50,15 @@ _COUNTED = (
 )
 
 
-def serve_agent(agent: Agent, home: Path, *, reload: Callable[[], None] | None = None) -> None:
+def serve_agent(
+    agent: Agent | AgentLanes, home: Path, *, reload: Callable[[], None] | None = None
+) -> None:
     """Run a party's agent in the foreground as a service, until it is stopped.
 
     ``reload`` reads the policy again and raises if it is bad. The identity is renewed in time.
     """
     settings = read_party(home)
-    service = Service(agent.status, stop=agent.stop, reload=reload)
+    service = Service(lambda: agent.status, stop=agent.stop, reload=reload)
     service.expiry = _expiry(own_identity(home))
     with ExitStack() as around:
         host, port = around.enter_context(service.listening(settings.health))
@@ -78,7 +81,7 @@ class Service:
 
     def __init__(
         self,
-        status: AgentStatus,
+        status: Callable[[], AgentStatus],
         *,
         stop: Callable[[], None],
         reload: Callable[[], None] | None = None,
@@ -129,8 +132,9 @@ class Service:
 
     def collect(self) -> Iterator[Metric]:
         """Numbers for Prometheus, read when it asks; never data."""
+        status = self._status()
         for attribute, name, about in _COUNTED:
-            value = getattr(self._status, attribute)
+            value = getattr(status, attribute)
             yield CounterMetricFamily(f"colonnade_{name}", about, value=value)
         ready = self._unready() is None
         yield GaugeMetricFamily("colonnade_ready", "1 if the party can be asked", value=ready)
@@ -152,9 +156,10 @@ class Service:
             return "stopping"
         if self._failure is not None:
             return self._failure
-        if self._status.is_connected:
+        status = self._status()
+        if status.is_connected:
             return None
-        return f"not connected to the hub: {self._status.last_error or 'dialling'}"
+        return f"not connected to the hub: {status.last_error or 'dialling'}"
 
     def listening(self, address: str) -> AbstractContextManager[tuple[str, int]]:
         """Serve the endpoints at HOST:PORT; gives the host and port, which matters for port 0."""
@@ -199,7 +204,7 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def _renewing(agent: Agent, home: Path, service: Service) -> Iterator[None]:
+def _renewing(agent: Agent | AgentLanes, home: Path, service: Service) -> Iterator[None]:
     """Look at every connection, and every hour, whether the identity is due; dial again with it.
 
     The hub's record is witnessed then too.

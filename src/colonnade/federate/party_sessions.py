@@ -31,11 +31,17 @@ _MOST_CHARACTERS = 1_000_000
 
 
 class SessionAtParty(Respondent):
-    """Answers its own verb; once that has made a successor, all other verbs are the successor's."""
+    """Answers its own verb; once that has made a successor, all other verbs are the successor's.
 
-    def __init__(self, *, home: Path, settings: PartySettings, policy: PartyPolicy) -> None:
+    ``lane`` is the party's link that it is on: sessions on two lanes are at work at once.
+    """
+
+    def __init__(
+        self, *, home: Path, settings: PartySettings, policy: PartyPolicy, lane: int = 0
+    ) -> None:
         super().__init__(name=settings.name)
         self._home, self._settings, self._policy = home, settings, policy
+        self._lane = lane
         self._successor: Respondent | None = None
         # Of a run whose time is limited.
         self._time: RunTime | None = None

@@ -27,7 +27,7 @@ from colonnade.core.parties import Parties, Patience
 from colonnade.core.party import Part, Party
 from colonnade.core.presence import Presence
 from colonnade.fabrics import GrpcSpec
-from colonnade.fabrics.grpc.hub import Hub
+from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.fabrics.grpc.link_settings import LinkSpec
 from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
 from colonnade.federate.alignment import preparing
@@ -108,7 +108,7 @@ class OpenModel:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: Lane,
         run: Path,
         digest: str,
         *,
@@ -154,7 +154,7 @@ class OpenModel:
         """Which weights answer: the run's name among the parties, and the checkpoint."""
         return f"{self.run_name}/{self.tag}"
 
-    def _open(self, hub: Hub, run: Path, digest: str) -> None:
+    def _open(self, hub: Lane, run: Path, digest: str) -> None:
         blueprint = self.blueprint
         doors = blueprint.doors()
         holder = blueprint.build_holder(NO_DATA, {})

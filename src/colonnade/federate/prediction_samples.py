@@ -18,7 +18,7 @@ from colonnade.core.errors import ConfigError, DataError
 from colonnade.data.blocks import Block, make_block, require_columns
 from colonnade.data.prepare import Preparation
 from colonnade.data.table_files import read_table
-from colonnade.fabrics.grpc.hub import Hub
+from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.federate.alignment import HolderTable, aligned, is_held, read_holder_table
 from colonnade.federate.alignments import HolderAlignments, named_alignment
 from colonnade.federate.party_sessions import read_terms
@@ -85,7 +85,7 @@ def kept_terms(run: Path, kept: HolderAlignments) -> tuple[str, AlignSpec]:
 
 
 def wanted_ids(
-    hub: Hub,
+    hub: Lane,
     blueprint: Blueprint,
     run: Path,
     kept: HolderAlignments,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from colonnade.core.errors import ConfigError
-from colonnade.fabrics.grpc.hub import Hub
+from colonnade.core.errors import ConfigError, NoAnswer
+from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.federate.prediction import OpenModel, networked_blueprint
 from colonnade.federate.prediction_files import alignments_of
 from colonnade.federate.prediction_samples import wanted_ids
@@ -22,10 +22,10 @@ Say = Callable[[str], None]
 
 
 class FederationLoader:
-    """Loads a run of a federation: every party loads its half.
+    """Loads runs of a federation: every party loads its half, each run on a lane of its own.
 
     Args:
-        hub: Open, with its parties.
+        lanes: Of an open hub, with its parties; as many versions can be loaded at once.
         federation: The federation's directory.
         root: The first run's directory.
         ids: A table with the ids that may be asked for.
@@ -36,7 +36,7 @@ class FederationLoader:
 
     def __init__(
         self,
-        hub: Hub,
+        lanes: Sequence[Lane],
         federation: Path,
         root: Path,
         ids: Path,
@@ -45,20 +45,35 @@ class FederationLoader:
         wait_seconds: float = 30.0,
         say: Say = lambda line: None,
     ) -> None:
-        self._hub, self._federation, self._root = hub, federation, root.resolve()
+        self._lanes, self._federation, self._root = lanes, federation, root.resolve()
         self._ids, self._settings, self._say = ids, settings, say
         self._wait_seconds = wait_seconds
+        self._loaded: dict[int, NetworkedPredictor] = {}
 
     def __call__(self, run: str) -> Predictor:
-        """Refuse another version: a party has one session, and one run loaded in it.
+        """Load a run beside the served one, at every party that the served one has now.
 
         Raises:
-            ConfigError: Always.
+            ConfigError: There is no such run, or no lane is free.
+            NoAnswer: A party did not load it; nothing has changed.
+            Refused: A party's policy is against it; nothing has changed.
         """
-        raise ConfigError(
-            "between organisations a service has one version: parties keep one run loaded at a "
-            "time; start a service for the other run"
-        )
+        directory = run_beside(self._root, run)
+        wanted = networked_blueprint(directory).elsewhere
+        here = set(wanted) - set(self._lanes[0].wait_for(wanted, timeout=0.0))
+        lane = self._free_lane()
+        lacking = tuple(sorted(here & set(lane.wait_for(here, timeout=self._wait_seconds))))
+        if lacking:
+            raise NoAnswer(
+                f"{', '.join(lacking)} could not load run '{run}': no second link yet; try again",
+                parties=lacking,
+            )
+        found = self._load(directory, lane, wait_seconds=0.0)
+        lost = tuple(sorted(here - found.loaded_at))
+        if lost:
+            found.close()
+            raise NoAnswer(f"{', '.join(lost)} did not load run '{run}'", parties=lost)
+        return found
 
     def first(self) -> Predictor:
         """The run that the service begins with.
@@ -68,10 +83,27 @@ class FederationLoader:
             Refused: A party's policy is against it.
         """
         directory = run_beside(self._root, self._root.name)
+        return self._load(directory, self._free_lane(), wait_seconds=self._wait_seconds)
+
+    def _free_lane(self) -> Lane:
+        self._loaded = {n: item for n, item in self._loaded.items() if not item.is_closed}
+        for number, lane in enumerate(self._lanes):
+            if number not in self._loaded:
+                return lane
+        if len(self._lanes) == 1:
+            raise ConfigError(
+                "a federation without a serving address has one version at a time: parties keep "
+                "one run loaded; set 'serving' in federation.toml and in every party.toml"
+            )
+        raise ConfigError(
+            f"{len(self._lanes)} versions are loaded, as many as parties keep; unload one first"
+        )
+
+    def _load(self, directory: Path, lane: Lane, *, wait_seconds: float) -> NetworkedPredictor:
         blueprint = networked_blueprint(directory)
-        away = self._hub.wait_for(blueprint.elsewhere, timeout=self._wait_seconds)
+        away = lane.wait_for(blueprint.elsewhere, timeout=wait_seconds)
         wanted = wanted_ids(
-            self._hub,
+            lane,
             blueprint,
             directory,
             alignments_of(self._federation, directory, blueprint),
@@ -96,9 +128,10 @@ class FederationLoader:
                 is_blinded=model.is_blinded,
             )
 
-        return NetworkedPredictor(
-            self._hub, directory, wanted, describe, seals=self._federation / SEALS
-        )
+        seals = self._federation / SEALS
+        found = NetworkedPredictor(lane, directory, wanted, describe, seals=seals)
+        self._loaded[self._lanes.index(lane)] = found
+        return found
 
 
 def serve_federation(

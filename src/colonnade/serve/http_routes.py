@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from colonnade.core.errors import ColonnadeError, ConfigError
+from colonnade.core.errors import ColonnadeError, ConfigError, NoAnswer
 from colonnade.serve.admittance import Admittance, Caller
 from colonnade.serve.asking import ask
 from colonnade.serve.guard import Application, Guard
@@ -268,6 +268,8 @@ async def _say_refusal(request: Request, error: Exception) -> Response:
         return _error(422, str(error))
     if isinstance(error, ConfigError):
         return _error(400, error.told())
+    if isinstance(error, NoAnswer):
+        return _error(503, f"no answer from {', '.join(error.parties)}")
     # A message may name what a party refused; the kind of error is enough here.
     _LOG.error("no answer: %s", type(error).__name__)
     return _error(503, "the model can't answer now; see the service's log")

@@ -27,7 +27,7 @@ from colonnade.core.errors import (
 from colonnade.core.fabric import TICKS_PER_SECOND, Fabric
 from colonnade.core.parties import Patience
 from colonnade.data.blocks import as_ids
-from colonnade.fabrics.grpc.hub import Hub
+from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.federate.prediction import OpenModel, networked_blueprint
 from colonnade.federate.prediction_samples import Wanted
 from colonnade.run.answered import Answered
@@ -69,7 +69,7 @@ class NetworkedPredictor:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: Lane,
         run: Path,
         wanted: Wanted,
         describe: Callable[[OpenModel], ServedModel],
@@ -133,6 +133,16 @@ class NetworkedPredictor:
 
     def warm_up(self) -> None:
         """Nothing: every question to a party is a release."""
+
+    @property
+    def loaded_at(self) -> frozenset[str]:
+        """The parties that have loaded their half."""
+        return frozenset(self._open.party_versions) - self._lost
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its lane is free for another version."""
+        return self._is_over.is_set()
 
     def close(self) -> None:
         """End the session; the hub goes on listening."""

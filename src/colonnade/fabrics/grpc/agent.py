@@ -55,6 +55,7 @@ _MUTE = "ping timeout"
 class Agent:
     """One party's agent; ``respondent_for`` gives the respondent for a session's purpose.
 
+    ``lane`` tells a party's links to one hub apart: each has an agent, and a session, of its own.
     ``serve`` executes calls in the thread that called it, until ``stop``. It raises a refusal that
     dialling again can't mend.
     """
@@ -66,12 +67,14 @@ class Agent:
         address: str,
         respondent_for: Callable[[str], Respondent],
         links: LinkSpec | None = None,
+        lane: int = 0,
     ) -> None:
         self.status = AgentStatus()
         # Called on the event loop whenever a link was made; it must not block.
         self.on_connect: Callable[[], None] = lambda: None
         self._identity = identity
         self._address = address
+        self._lane = lane
         self._spec = links or LinkSpec()
         self._incarnation = secrets.randbits(63) | 1
         self._execution = Execution(
@@ -258,7 +261,8 @@ class Agent:
         self._control.clear()
         self._is_last_message = False
         hello = Hello(self._identity.name, self._incarnation, session.id, RELEASE)
-        await wire.write(encode_frame(FrameKind.HELLO, hello, seen=session.received))
+        greeting = encode_frame(FrameKind.HELLO, hello, id=self._lane, seen=session.received)
+        await wire.write(greeting)
         message = await wire.read()
         if message is grpc.aio.EOF:
             raise EOFError("the hub closed the stream before it said anything")

@@ -87,9 +87,17 @@ class CallQueue:
     """
 
     def __init__(
-        self, party: str, opening: Opening, *, arrivals: Arrivals, clock: Clock, spec: LinkSpec
+        self,
+        party: str,
+        opening: Opening,
+        *,
+        arrivals: Arrivals,
+        clock: Clock,
+        spec: LinkSpec,
+        lane: int = 0,
     ) -> None:
         self.party = party
+        self.lane = lane
         self.opening = opening
         self.session = opening.session
         self.outbox = Outbox(spec.outbox_bytes)

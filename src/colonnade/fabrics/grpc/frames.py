@@ -5,11 +5,11 @@ One message on the wire holds one or more frames, one after the other::
     magic "CLND" | version u8 | kind u8 | reserved u16 | length u32 | id u64 | seen u64 | body
 
 All numbers are little-endian. ``id`` is the call's number on this link (a reply carries its
-call's), ``seen`` acknowledges what came the other way. Tensors are dtype, shape and raw bytes.
-Nothing is ever unpickled. Every length is checked before anything is read or allocated. A faulty
-frame is a ProtocolError that names the fault. A name that a terminal can't show as it is, is
-refused; reasons are made printable when they arrive (``core.printable``). ``values`` has the
-encoding of arguments and results.
+call's, a HELLO the number of its lane), ``seen`` acknowledges what came the other way. Tensors are
+dtype, shape and raw bytes. Nothing is ever unpickled. Every length is checked before anything is
+read or allocated. A faulty frame is a ProtocolError that names the fault. A name that a terminal
+can't show as it is, is refused; reasons are made printable when they arrive (``core.printable``).
+``values`` has the encoding of arguments and results.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The label holder's endpoint: parties dial in here, each keeps one stream.
+"""The label holder's endpoint: parties dial in here, each keeps one stream per lane.
 
-A session is one use of the links (a training, an alignment). Calls are numbered within a session,
-kept until the party has taken them up, and sent again after a cut. A party that comes back as
-another process has lost its half of the session; the session's fabric is told so.
+A session is one use of the links of one lane (a training, an alignment). Calls are numbered within
+a session, kept until the party has taken them up, and sent again after a cut. A party that comes
+back as another process has lost its half of the session; the session's fabric is told so.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from colonnade.fabrics.grpc.frames import (
 )
 from colonnade.fabrics.grpc.front import Front, FrontLimits
 from colonnade.fabrics.grpc.identity import Identity
-from colonnade.fabrics.grpc.link_settings import METHOD, SWEEP_SECONDS, LinkSpec
+from colonnade.fabrics.grpc.link_settings import METHOD, MOST_LANES, SWEEP_SECONDS, LinkSpec
 from colonnade.fabrics.grpc.party_links import LinkStatus, PartyLink, PartyStream
 from colonnade.fabrics.grpc.stream_operations import StreamOperations
 
@@ -77,7 +77,8 @@ class Hub:
         self._identity = identity
         self._admit = admit
         self._note = note
-        self._known: dict[str, PartyLink] = {}
+        # By party and lane.
+        self._known: dict[tuple[str, int], PartyLink] = {}
         self._changed = threading.Condition()
         self.front = (
             None if front is None else Front(front, gone_after=self.links.keepalive_timeout)
@@ -92,14 +93,22 @@ class Hub:
     # From the thread that runs the method
 
     def open(
-        self, parties: Iterable[str], *, purpose: str, arrivals: Arrivals, clock: Clock
+        self,
+        parties: Iterable[str],
+        *,
+        purpose: str,
+        arrivals: Arrivals,
+        clock: Clock,
+        lane: int = 0,
     ) -> dict[str, CallQueue]:
         """Begin a session with these parties; a party that connects later joins it then."""
         opening = Opening(secrets.randbits(63) | 1, purpose)
         parties = tuple(parties)
         self._note("session began", {"purpose": purpose, "parties": list(parties)})
         queues = {
-            name: CallQueue(name, opening, arrivals=arrivals, clock=clock, spec=self.links)
+            name: CallQueue(
+                name, opening, arrivals=arrivals, clock=clock, spec=self.links, lane=lane
+            )
             for name in parties
         }
         run_there(self._open(queues))
@@ -116,17 +125,22 @@ class Hub:
         event_loop().call_soon_threadsafe(self._wake, queues)
 
     def status(self) -> dict[str, LinkStatus]:
-        """The status of every party's link since the hub began."""
-        return {name: replace(link.status) for name, link in sorted(self._known.items())}
+        """The status of every party since the hub began, over all its links."""
+        found: dict[str, LinkStatus] = {}
+        for (name, _), link in sorted(self._known.items()):
+            found[name] = found.get(name, LinkStatus()).beside(link.status)
+        return found
 
-    def wait_for(self, names: Iterable[str], timeout: float | None = None) -> tuple[str, ...]:
+    def wait_for(
+        self, names: Iterable[str], timeout: float | None = None, *, lane: int = 0
+    ) -> tuple[str, ...]:
         """Wait until all are connected; returns those that are not when the time is over."""
         wanted = sorted(names)
 
         def absent() -> tuple[str, ...]:
-            known = self._known
+            links = {name: self._known.get((name, lane)) for name in wanted}
             return tuple(
-                name for name in wanted if name not in known or not known[name].status.is_connected
+                name for name, link in links.items() if link is None or not link.status.is_connected
             )
 
         with self._changed:
@@ -216,11 +230,14 @@ class Hub:
 
     async def _open(self, queues: Mapping[str, CallQueue]) -> None:
         for name, calls in queues.items():
-            link = self._known.setdefault(name, PartyLink(name))
+            link = self._link(name, calls.lane)
             self._end_calls(link)
             link.calls = calls
             if link.stream is not None:
                 self._begin(link.stream, calls)
+
+    def _link(self, name: str, lane: int) -> PartyLink:
+        return self._known.setdefault((name, lane), PartyLink(name, lane))
 
     def _begin(self, stream: PartyStream, calls: CallQueue) -> None:
         calls.incarnation = stream.incarnation
@@ -234,7 +251,7 @@ class Hub:
 
     async def _close_session(self, queues: Mapping[str, CallQueue]) -> None:
         for name, calls in queues.items():
-            link = self._known[name]
+            link = self._link(name, calls.lane)
             if link.calls is calls:
                 self._end_calls(link)
                 if link.stream is not None:
@@ -243,7 +260,7 @@ class Hub:
 
     def _wake(self, queues: Mapping[str, CallQueue]) -> None:
         for name, calls in queues.items():
-            stream = self._known[name].stream
+            stream = self._link(name, calls.lane).stream
             if stream is not None and calls.outbox.has_unsent:
                 stream.has_news.set()
 
@@ -259,13 +276,12 @@ class Hub:
                     stream.has_news.set()
 
     async def _disconnect(self, name: str, reason: str, kind: str) -> None:
-        link = self._known.get(name)
-        if link is None or link.stream is None:
-            return
-        stream = link.stream
-        # From now on its frames are dropped; the party ends the stream when it has the reason.
-        link.detach()
-        await stream.end(encode_frame(FrameKind.REFUSE, Notice(kind, reason)))
+        for link in [link for (known, _), link in self._known.items() if known == name]:
+            stream = link.stream
+            if stream is not None:
+                # From now on its frames are dropped; the party ends it when it has the reason.
+                link.detach()
+                await stream.end(encode_frame(FrameKind.REFUSE, Notice(kind, reason)))
 
     async def _connected(self, _: Any, context: Any) -> None:
         """One stream of one party, from its hello to its end."""
@@ -275,8 +291,8 @@ class Hub:
         try:
             name = self._admitted(context)
             async with asyncio.timeout(self.links.hello_timeout):
-                hello, received = await self._hello(wire, name)
-            link = self._known.setdefault(name, PartyLink(name))
+                hello, lane, received = await self._hello(wire, name)
+            link = self._link(name, lane)
             stream = PartyStream(wire, hello)
             await wire.write(self._attach(link, stream, hello, received))
             stream.writing = asyncio.ensure_future(
@@ -299,7 +315,7 @@ class Hub:
             raise IdentityRefused("no certificate; every party needs one of this federation")
         return self._admit(certificate)
 
-    async def _hello(self, wire: StreamOperations, name: str) -> tuple[Hello, int]:
+    async def _hello(self, wire: StreamOperations, name: str) -> tuple[Hello, int, int]:
         message = await wire.read()
         if message is grpc.aio.EOF:
             raise EOFError
@@ -311,7 +327,9 @@ class Hub:
             raise IdentityRefused(
                 f"the certificate belongs to '{name}', and the hello says '{hello.name}'"
             )
-        return hello, frame.seen
+        if frame.id >= MOST_LANES:
+            raise ProtocolError(f"lane {frame.id}; a party has at most {MOST_LANES}")
+        return hello, frame.id, frame.seen
 
     def _attach(self, link: PartyLink, stream: PartyStream, hello: Hello, received: int) -> bytes:
         """Make it the party's stream; returns the WELCOME frame."""

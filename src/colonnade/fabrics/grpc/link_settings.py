@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 from colonnade.core.errors import ConfigError
 
-__all__ = ["METHOD", "SWEEP_SECONDS", "LinkSpec"]
+__all__ = ["METHOD", "MOST_LANES", "SWEEP_SECONDS", "LinkSpec"]
 
 # The one gRPC method of a link.
 METHOD = "/colonnade.Link/Connect"
 # How often acknowledgements, and calls that nothing else has sent along, are sent by themselves.
 SWEEP_SECONDS = 0.02
+# So many links may one party have to one hub.
+MOST_LANES = 4
 
 _MEGABYTE = 1024 * 1024
 _TIMES = (

@@ -32,7 +32,7 @@ from colonnade.core.parties import Patience
 from colonnade.core.party import Part
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.call_queue import Arrivals, CallQueue, Delivery, Lost, Signs
-from colonnade.fabrics.grpc.hub import Hub
+from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.fabrics.in_process import isolated_call
 
 __all__ = ["GrpcFabric", "Session"]
@@ -89,7 +89,7 @@ class Session:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: Lane,
         parties: Iterable[str],
         *,
         purpose: str,

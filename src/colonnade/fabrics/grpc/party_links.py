@@ -42,6 +42,19 @@ class LinkStatus:
     # The Colonnade that the party runs.
     release: str = ""
 
+    def beside(self, other: LinkStatus) -> LinkStatus:
+        """The status of a party over this link and another one of it."""
+        return LinkStatus(
+            is_connected=self.is_connected or other.is_connected,
+            num_connects=self.num_connects + other.num_connects,
+            num_restarts=self.num_restarts + other.num_restarts,
+            num_refused=self.num_refused + other.num_refused,
+            wire_bytes_up=self.wire_bytes_up + other.wire_bytes_up,
+            wire_bytes_down=self.wire_bytes_down + other.wire_bytes_down,
+            last_error=other.last_error or self.last_error,
+            release=other.release or self.release,
+        )
+
 
 class PartyStream:
     """One connection of a party."""
@@ -74,8 +87,9 @@ class PartyStream:
 class PartyLink:
     """A party's link over all its streams, and its calls in the session that is open."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, lane: int = 0) -> None:
         self.name = name
+        self.lane = lane
         self.status = LinkStatus()
         self.stream: PartyStream | None = None
         self.calls: CallQueue | None = None
