@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install demo test attacks faults mutants bench-peers lint docs clean
+.PHONY: install demo test attacks faults mutants bench-peers lint docs pictures clean
 
 # Installed once; again only when pyproject.toml changed. The extra has what the README's commands need.
 install: $(VENV)/.installed
@@ -22,8 +22,8 @@ demo: install
 	$(BIN)/colonnade demo
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff check src tests experiments benchmarks
-	$(BIN)/ruff format --check src tests experiments benchmarks
+	$(BIN)/ruff check src tests experiments benchmarks docs/conf.py docs/generate
+	$(BIN)/ruff format --check src tests experiments benchmarks docs/conf.py docs/generate
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -57,11 +57,16 @@ bench-peers: $(VENV)/.installed-dev $(PEERS)/flower/.installed $(PEERS)/nvflare/
 
 $(VENV)/.installed-docs: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -e '.[network,docs]'
+	$(PIP) install -e '.[network,serve,docs]'
 	touch $@ $(VENV)/.installed
 
+# Into site/, offline; a warning (a broken link, a page that no list names) is an error.
 docs: $(VENV)/.installed-docs
-	$(BIN)/mkdocs build --strict
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs site
+
+# Every picture of the docs, from its source in docs/generate.
+pictures: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python docs/generate/draw.py
 
 clean:
 	rm -rf $(VENV) build site *.egg-info src/*.egg-info

@@ -158,8 +158,20 @@ def test_every_method_has_a_page(name: str) -> None:
     headings = re.findall(r"^## (.*)$", text, re.M)
     assert {"Who learns what", "Departures", "Settings"} <= set(headings)
     assert f"`{name}`" in text or f'"{name}"' in text
-    assert f"methods/{page.name}" in (ROOT / "mkdocs.yml").read_text("utf-8")
-    assert f"methods/{page.name}" in (DOCS / "index.md").read_text("utf-8")
+    assert "## Messages" in text
+    assert f"(methods/{page.name})" in (DOCS / "choose-a-method.md").read_text("utf-8")
+
+
+def test_the_table_of_methods_says_what_they_say_of_themselves() -> None:
+    text = (DOCS / "choose-a-method.md").read_text("utf-8")
+    table = text.split("<!-- methods -->")[1].split("\n\n")[1].splitlines()[2:]
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table]
+    shown = {re.findall(r"`(\w+)`", row[0])[0]: (row[2], row[3]) for row in rows}
+    words = {True: "yes", False: "no"}
+    assert shown == {
+        name: (words[method.info.tolerates_slow], words[method.info.tolerates_missing])
+        for name, method in METHODS.items()
+    }
 
 
 def test_the_table_of_data_sets_is_that_of_the_registry() -> None:
@@ -277,9 +289,16 @@ def test_the_paths_on_the_map_exist() -> None:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    listed = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.M)
+    """Lists of pages are the blocks ``{toctree}`` of the pages above them."""
+    listed = ["index.md"]
+    for page in DOCS.rglob("*.md"):
+        for block in code_blocks(page, r"\{toctree\}"):
+            entries = [line for line in block.splitlines() if line and not line.startswith(":")]
+            found = [path for entry in entries for path in page.parent.glob(f"{entry}.md")]
+            assert len(found) >= len(entries), f"{page.name} lists a page that is not there"
+            listed += [str(path.relative_to(DOCS)) for path in found]
     pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
-    assert sorted(listed) == sorted(pages)
+    assert sorted(listed) == sorted(pages), "add new pages to a {toctree}, once"
 
 
 def commands() -> set[str]:

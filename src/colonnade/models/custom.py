@@ -33,7 +33,7 @@ class CustomSpec(EncoderSpec):
     Args:
         module: The import path, such as "my_package.my_module:MyEncoder". The class is called
             with `input_shape=`, `embedding=` and the options, all as keyword arguments. It must
-            map a float tensor (batch, *input_shape) to (batch, embedding).
+            map a float tensor ``(batch, *input_shape)`` to (batch, embedding).
         options: Further keyword arguments: numbers, texts, true or false.
     """
 

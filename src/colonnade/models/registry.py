@@ -39,7 +39,7 @@ Combine = Literal["concat", "mean"]
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSpec(ABC):
-    """The settings of an encoder: (batch, *input_shape) floats in, (batch, embedding) floats out.
+    """The settings of an encoder: ``(batch, *input_shape)`` floats in, (batch, embedding) floats out.
 
     Args:
         embedding: The width of the embedding.
@@ -77,7 +77,7 @@ class EncoderSpec(ABC):
             input_shape: The shape of one sample, without the batch axis.
 
         Returns:
-            A module from (batch, *input_shape) to (batch, embedding).
+            A module from ``(batch, *input_shape)`` to (batch, embedding).
 
         Raises:
             ConfigError: The encoder can't take samples of this shape.
