@@ -34,6 +34,9 @@ autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 napoleon_use_ivar = True
 
+# Two hyphens are an option of a command, not a dash.
+smartquotes = False
+
 html_theme = "furo"
 html_title = f"Colonnade {version}"
 html_static_path = ["_static"]

@@ -71,7 +71,7 @@ class Drawing:
         faint = "" if fill is not None else ' fill-opacity="0.1"'
         dash = ' stroke-dasharray="6 4"' if dashed else ""
         self._items.append(
-            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6" '
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{min(6, height / 5):g}" '
             f'fill="{ground}"{faint} stroke="{color}" stroke-width="1.5"{dash}/>'
         )
         shown = [lines] if isinstance(lines, str) else list(lines)

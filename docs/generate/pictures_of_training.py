@@ -20,7 +20,7 @@ def fusion() -> Drawing:
     )
     for place, (name, color) in enumerate(_PARTIES):
         y = 22 + place * 100
-        d.box(12, y, 300, 86, color=color, dashed=True)
+        d.box(12, y, 286, 86, color=color, dashed=True)
         d.words(22, y + 14, name, color=color, anchor="start", bold=True)
         for column in range(3):
             for row in range(4):
@@ -34,9 +34,9 @@ def fusion() -> Drawing:
             d.box(252, y + 31 + number * 10, 16, 9, color=color, fill=color)
         d.words(233, y + 51, "→", size=20, color=color)
         d.line((272, y + 51), (400, 150 + (place - 1) * 28), color=color, arrow=True)
-    d.words(351, 60, "embeddings", size=12, color=GREY)
-    d.words(351, 262, "gradients", size=12, color=GREY)
-    d.words(351, 278, "come back", size=12, color=GREY)
+    d.words(344, 60, "embeddings", size=12, color=GREY)
+    d.words(344, 262, "gradients", size=12, color=GREY)
+    d.words(344, 278, "come back", size=12, color=GREY)
     d.box(390, 48, 238, 230, color=PURPLE, dashed=True)
     d.words(400, 64, "label holder", color=PURPLE, anchor="start", bold=True)
     d.polygon([(404, 96), (496, 116), (496, 184), (404, 204)], color=PURPLE)
