@@ -22,8 +22,8 @@ demo: install
 	$(BIN)/colonnade demo
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff check src tests experiments benchmarks docs/conf.py docs/generate
-	$(BIN)/ruff format --check src tests experiments benchmarks docs/conf.py docs/generate
+	$(BIN)/ruff check src tests experiments benchmarks examples docs/conf.py docs/generate
+	$(BIN)/ruff format --check src tests experiments benchmarks examples docs/conf.py docs/generate
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
