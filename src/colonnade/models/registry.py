@@ -39,7 +39,7 @@ Combine = Literal["concat", "mean"]
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSpec(ABC):
-    """The settings of an encoder: ``(batch, *input_shape)`` floats in, (batch, embedding) floats out.
+    """The settings of an encoder: ``(batch, *input_shape)`` floats in, (batch, embedding) out.
 
     Args:
         embedding: The width of the embedding.
