@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install demo test attacks faults mutants bench-peers lint docs pictures clean
+.PHONY: install demo test attacks faults mutants bench-peers lint docs pictures \
+	release-check licences sbom lock clean
 
 # Installed once; again only when pyproject.toml changed. The extra has what the README's commands need.
 install: $(VENV)/.installed
@@ -22,8 +23,8 @@ demo: install
 	$(BIN)/colonnade demo
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff check src tests experiments benchmarks examples docs/conf.py docs/generate
-	$(BIN)/ruff format --check src tests experiments benchmarks examples docs/conf.py docs/generate
+	$(BIN)/ruff check src tests experiments benchmarks examples release docs/conf.py docs/generate
+	$(BIN)/ruff format --check src tests experiments benchmarks examples release docs/conf.py docs/generate
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -67,6 +68,28 @@ docs: $(VENV)/.installed-docs
 # Every picture of the docs, from its source in docs/generate.
 pictures: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python docs/generate/draw.py
+
+# A release as somebody else would install it; see docs/releases.md.
+$(VENV)/.installed-release: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -e '.[dev,docs,bench,release]'
+	touch $@ $(VENV)/.installed $(VENV)/.installed-dev $(VENV)/.installed-docs
+
+release-check: $(VENV)/.installed-release
+	$(BIN)/python release/check.py $(FLAGS)
+
+# The licence of every package in the environment; fails where one is unknown.
+licences: $(VENV)/.installed-release
+	$(BIN)/python release/licences.py
+
+# A bill of materials in CycloneDX's format, of what an installation with every extra brings.
+sbom: $(VENV)/.installed-release
+	mkdir -p build
+	$(BIN)/cyclonedx-py environment $(BIN)/python --output-format JSON --output-file build/sbom.json
+
+# The versions of this environment, for others to install.
+lock: $(VENV)/.installed-release
+	$(BIN)/python release/lock.py
 
 clean:
 	rm -rf $(VENV) build site *.egg-info src/*.egg-info

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +34,8 @@ def reproduce(
         Path | None, typer.Option("--page", help="A docs page to write the table into.")
     ] = None,
     experiments: Annotated[
-        Path | None, typer.Option(help="Where the experiments are; the checkout's if not given.")
+        Path | None,
+        typer.Option(help="Where the experiments are; the installed ones if not given."),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="List results that are stale, and fail if any is.")
@@ -68,11 +70,11 @@ def reproduce(
         run_experiment,
     )
 
-    directory = experiments or Path(__file__).parents[3] / "experiments"
+    directory = experiments or _experiments()
     if not directory.is_dir():
         raise ConfigError(
-            "experiments: not installed with the package; run this in a checkout of Colonnade, or "
-            "name their directory with --experiments"
+            f"experiments: {directory} is not there; install Colonnade from its wheel, run this in "
+            "a checkout, or name their directory with --experiments"
         )
     experiment = load_experiment(name, directory)
     if page is not None:
@@ -102,6 +104,13 @@ def reproduce(
         write_atomically(page, filled.encode())
     Console().print(Markdown(markdown_table(outcome)))
     Console().print(f"results in {out}", highlight=False, soft_wrap=True)
+
+
+def _experiments() -> Path:
+    """The checkout's, or those that a wheel brought along."""
+    in_checkout = Path(__file__).parents[3] / "experiments"
+    installed = Path(sysconfig.get_path("data")) / "share" / "colonnade" / "experiments"
+    return in_checkout if in_checkout.is_dir() else installed
 
 
 def _look_after(docs: Path, *, check: bool, mark: bool) -> None:
