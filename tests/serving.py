@@ -22,6 +22,7 @@ from colonnade.serve.http_routes import make_application
 from colonnade.serve.listening import Listening, TlsFiles, loopback_hosts
 from colonnade.serve.prediction_service import PredictionService, ServiceLimits
 from colonnade.serve.predictor import (
+    ObservedRows,
     Outcome,
     Predictor,
     Provenance,
@@ -233,7 +234,7 @@ class ScriptedPredictor:
     def away(self) -> Mapping[str, str]:
         return {}
 
-    def drift(self) -> Mapping[str, float]:
+    def observed(self) -> Mapping[str, ObservedRows]:
         return {}
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -205,3 +206,46 @@ def test_a_frozen_party_costs_no_more_than_the_deadline(
         gate.set()
         until(lambda: parties_of(one, first, deadline_ms=20_000) == [HOLDER, *PARTIES])
         assert one.service.breakers.states()["telco"] == "closed"
+
+
+def metrics(one: Running) -> str:
+    text: str = one.get("/metrics")[1]
+    return text
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_parties_tell_how_far_their_rows_are_from_training_if_they_like(
+    make: Any, monkeypatch: pytest.MonkeyPatch, tells: bool
+) -> None:
+    monkeypatch.setattr("colonnade.federate.served_rows.FEWEST", 20)
+    monkeypatch.setattr("colonnade.quality.drift._FEWEST_ROWS", 20)
+    monkeypatch.setattr("colonnade.serve.observations._ASK_SECONDS", 0.1)
+    policy = 'tells = ["far", "drift"]\n' if tells else ""
+    organisations = trained(
+        make(method="laser", combine="mean", policies={"shop": "", "telco": policy})
+    )
+    file = organisations.root / "telco.csv"
+    table = pd.read_csv(file)
+    table.assign(telco_0=table["telco_0"] + 1000.0).to_csv(file, index=False)
+    lines: list[str] = []
+    with hub_of(organisations) as hub:
+        predict_over(
+            hub,
+            organisations.federation,
+            organisations.run,
+            organisations.root / "bank.csv",
+            organisations.root / "answers.csv",
+            say=lines.append,
+        )
+        with served(organisations, hub) as one:
+            assert one.predict(*known_to_all(organisations))[0] == 200
+            if tells:
+                until(lambda: 'colonnade_serve_far_rows_total{party="telco"}' in metrics(one))
+                assert 'colonnade_serve_drift{of="inputs",party="telco"}' in metrics(one)
+                assert "embeddings" in one.get("/")[1]
+            assert 'party="shop"' not in re.sub("left_out.*|seconds.*|silences.*", "", metrics(one))
+    told = [line for line in lines if "far outside" in line]
+    assert [line.split(":")[0] for line in told] == (["telco"] if tells else [])
+    if tells:
+        rows, far = map(int, re.findall(r"\d+", told[0])[:2])
+        assert rows == far >= 20

@@ -9,12 +9,14 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from colonnade.fabrics.grpc.execution import AgentStatus
 from colonnade.federate.certificates import Reason
 from colonnade.federate.federation_directory import FederationSettings
 from colonnade.federate.party_home import PartySettings
 from colonnade.federate.party_service import Service
+from colonnade.federate.served_rows import RowsWatched
 from membership import SetClock, make_federation
 
 PAGE = (Path(__file__).parents[2] / "docs" / "federation.md").read_text("utf-8")
@@ -54,6 +56,8 @@ def test_every_reason() -> None:
 def test_every_metric() -> None:
     service = Service(AgentStatus, stop=lambda: None)
     service.expiry = 0.0
+    service.watched = RowsWatched()
+    service.watched.inputs.see(torch.zeros(100, 1))
     collected = {sample.name for family in service.collect() for sample in family.samples}
     assert set(re.findall(r"`(colonnade_\w+)`", PAGE)) == collected
 

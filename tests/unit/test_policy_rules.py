@@ -133,6 +133,7 @@ class TestOnSettingsAlone:
             *("key", "duplicates", "custom_encoders", "peers", "align"),  # an agent's own matters
             *("fixed_participants", "flat_parts"),  # tests/attack/test_blinding_undone.py
             "releases_per_row",  # tests/attack/test_one_account.py
+            "tells",  # tests/unit/test_served_rows.py
             "largest_gradient",  # tests/attack/test_steps_are_not_free.py
         }
         rules = {field.name for field in dataclasses.fields(PartyPolicy)} - elsewhere

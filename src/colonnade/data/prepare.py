@@ -71,6 +71,9 @@ class Preparation:
     logs: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     # Which of the numeric columns are dates, as days.
     dates: tuple[str, ...] = ()
+    # The smallest and the largest prepared training value of every numeric column. A run of an
+    # earlier version has none, and is the same preparation without.
+    ranges: tuple[tuple[float, ...], ...] = field(default=(), compare=False)
 
     @classmethod
     def fit(cls, block: Block, train_rows: Array, spec: PrepareSpec) -> Preparation:
@@ -80,7 +83,7 @@ class Preparation:
         table = _as_table(block)
         where = f"party '{block.owner}'"
         require_columns(table, spec.categorical_columns, where)
-        numeric, means, scales = [], [], []
+        numeric, means, scales, ranges = [], [], [], []
         levels: dict[str, tuple[str, ...]] = {}
         logs: dict[str, tuple[float, ...]] = {}
         dates = []
@@ -112,6 +115,8 @@ class Preparation:
             # compared, because rounding can give equal values a deviation of 1e-16.
             varies = train.size and train.max() > train.min()
             scales.append(float(train.std()) or 1.0 if varies else 1.0)
+            ends = np.array([train.min(), train.max()]) if train.size else np.zeros(2)
+            ranges.append(tuple((ends - means[-1]) / scales[-1] if spec.scale else ends))
         if not numeric and not levels:
             raise DataError(f"{where}: no usable column is left; give it at least one that varies")
         if spec.shape is not None and (levels or int(np.prod(spec.shape)) != len(numeric)):
@@ -128,6 +133,7 @@ class Preparation:
             levels=levels,
             logs=logs,
             dates=tuple(dates),
+            ranges=tuple(tuple(map(float, ends)) for ends in ranges),
         )
 
     @classmethod
@@ -198,6 +204,25 @@ class Preparation:
                 parts.append((codes + 1).astype(np.float64)[:, None])
         prepared: Array = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         return prepared.reshape(len(prepared), *self.shape)
+
+    def far_outside(self, prepared: Array) -> Array:
+        """Which prepared rows have a number far outside its training range.
+
+        Far is beyond the range by more than the range is wide, and than one deviation.
+
+        Args:
+            prepared: What ``apply`` gave.
+
+        Returns:
+            A truth value per row; all false where training ranges are not known.
+        """
+        if not self.ranges:
+            return np.zeros(len(prepared), dtype=np.bool_)
+        numbers = prepared.reshape(len(prepared), -1)[:, : len(self.numeric)]
+        low, high = np.array(self.ranges).T
+        room = np.maximum(high - low, 1.0 if self.spec.scale else np.array(self.scales))
+        found: Array = ((numbers < low - room) | (numbers > high + room)).any(axis=1)
+        return found
 
     def _numbers_by_column(self, table: pd.DataFrame, block: Block) -> list[Array]:
         """The numeric columns one by one: any type of column, and messages that name it."""

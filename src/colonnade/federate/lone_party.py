@@ -131,6 +131,11 @@ class LoneParty:
         row_of, features, _ = self._rows
         return features[torch.tensor([row_of[name] for name in ids])]
 
+    def num_far_outside(self, ids: Sequence[str]) -> int:
+        """How many of these rows have values far outside the training range."""
+        far = self._agreed.preparation.far_outside(self.features(ids).numpy())
+        return int(far.sum())
+
     def answer(self, ids: Sequence[str]) -> Tensor:
         """The model's raw outputs for ids that the table has, a row per id.
 

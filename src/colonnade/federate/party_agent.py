@@ -15,6 +15,7 @@ from colonnade.federate.party_policy import read_policy
 from colonnade.federate.party_service import serve_agent
 from colonnade.federate.party_sessions import SessionAtParty
 from colonnade.federate.predict_session import PredictSession
+from colonnade.federate.served_rows import RowsWatched
 from colonnade.federate.train_session import TrainSession
 
 __all__ = ["ALIGN", "PREDICT", "TRAIN", "SessionRespondents", "run_agent"]
@@ -40,6 +41,8 @@ class SessionRespondents:
         self.home = home
         self.settings = read_party(home)
         self._policy = read_policy(self.settings.policy)
+        # Of all sessions for predictions, for the metrics.
+        self.watched = RowsWatched()
 
     def reload(self) -> None:
         """Read the policy again; a session that has begun keeps the policy it began with."""
@@ -56,9 +59,12 @@ class SessionRespondents:
             raise ProtocolError(
                 f"party '{self.settings.name}' knows no session for '{purpose}'{where}"
             )
-        return _SESSIONS[purpose](
+        made = _SESSIONS[purpose](
             home=self.home, settings=self.settings, policy=self._policy, lane=lane
         )
+        if isinstance(made, PredictSession):
+            made.watched = self.watched
+        return made
 
 
 def run_agent(home: Path, *, links: LinkSpec | None = None) -> None:
@@ -74,4 +80,4 @@ def run_agent(home: Path, *, links: LinkSpec | None = None) -> None:
         respondent_for=respondents.respondent_for,
         links=links or respondents.settings.link,
     )
-    serve_agent(agent, home, reload=respondents.reload)
+    serve_agent(agent, home, reload=respondents.reload, watched=respondents.watched)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from colonnade.align.ids import Duplicates
 from colonnade.align.terms import AlignPolicy
@@ -34,7 +35,9 @@ class PartyPolicy(Policy):
 
     ``releases_per_row`` is how often something of one person may leave, over all runs and
     predictions for good. ``largest_gradient`` is the norm that every sample's incoming gradient is
-    shortened to.
+    shortened to. ``tells`` are aggregates over at least a hundred people that the label holder is
+    told with predictions: "far" (how many rows have values far outside the training range) and
+    "drift" (how far inputs and embeddings have moved).
 
     ``key`` are the id columns, where ids have several parts. ``duplicates`` says what to do with
     an id that stands twice ("refuse" or "keep_first"). ``custom_encoders`` are import paths: the
@@ -56,6 +59,7 @@ class PartyPolicy(Policy):
 
     releases_per_row: int | None = 1000
     largest_gradient: float | None = 10.0
+    tells: tuple[Literal["far", "drift"], ...] = ()
     key: tuple[str, ...] | None = None
     duplicates: Duplicates = "refuse"
     custom_encoders: tuple[str, ...] = ()

@@ -31,6 +31,7 @@ from colonnade.federate.party_enrolment import renew_if_due
 from colonnade.federate.party_home import own_identity, read_party
 from colonnade.federate.party_status import announced
 from colonnade.federate.record_witness import exchange_witness
+from colonnade.federate.served_rows import RowsWatched
 
 __all__ = ["Service", "serve_agent"]
 
@@ -51,15 +52,21 @@ _COUNTED = (
 
 
 def serve_agent(
-    agent: Agent | AgentLanes, home: Path, *, reload: Callable[[], None] | None = None
+    agent: Agent | AgentLanes,
+    home: Path,
+    *,
+    reload: Callable[[], None] | None = None,
+    watched: RowsWatched | None = None,
 ) -> None:
     """Run a party's agent in the foreground as a service, until it is stopped.
 
     ``reload`` reads the policy again and raises if it is bad. The identity is renewed in time.
+    ``watched`` are the rows that it serves.
     """
     settings = read_party(home)
     service = Service(lambda: agent.status, stop=agent.stop, reload=reload)
     service.expiry = _expiry(own_identity(home))
+    service.watched = watched
     with ExitStack() as around:
         host, port = around.enter_context(service.listening(settings.health))
         around.enter_context(announced(home, host, port))
@@ -88,6 +95,8 @@ class Service:
     ) -> None:
         # When the identity expires, in seconds since 1970.
         self.expiry: float | None = None
+        # The rows that it served, against those that it was trained on.
+        self.watched: RowsWatched | None = None
         self.stopping = threading.Event()
         self._status = status
         self._stop = stop
@@ -144,6 +153,8 @@ class Service:
         for outcome, count in self._num_reloads.items():
             reloads.add_metric([outcome], count)
         yield reloads
+        if self.watched is not None:
+            yield from _of_rows(self.watched)
         if self.expiry is not None:
             yield GaugeMetricFamily(
                 "colonnade_identity_expiry_timestamp_seconds",
@@ -197,6 +208,21 @@ class Service:
                     signal.signal(number, handler)
                 theirs.send(b"\0")
                 acting.join()
+
+
+def _of_rows(watched: RowsWatched) -> Iterator[Metric]:
+    yield CounterMetricFamily(
+        "colonnade_served_rows", "Rows of people served, in hundreds", value=watched.num_rows
+    )
+    yield CounterMetricFamily(
+        "colonnade_far_rows", "Of these, far outside the training range", value=watched.num_far
+    )
+    drift = GaugeMetricFamily(
+        "colonnade_drift", "How far served rows are from training, in deviations", labels=["of"]
+    )
+    for of, moved in watched.drift().items():
+        drift.add_metric([of], moved)
+    yield drift
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +32,8 @@ from colonnade.federate.run_at_party import (
     read_agreed,
     run_directory,
 )
+from colonnade.federate.served_rows import Aggregates, RowsWatched, ServedRows
+from colonnade.protect.lifetime_account import LifetimeAccount
 from colonnade.run.alignment_files import load_alignment, rows_of_samples
 from colonnade.run.door_building import Doors
 from colonnade.run.party_building import make_parts, make_plans
@@ -40,6 +43,8 @@ __all__ = ["PredictSession"]
 
 # So many requests may be open at once.
 _MOST_PARTS = 64
+# So many rows of the table stand for all of it.
+_MOST_USUAL = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +59,19 @@ class _Loaded:
     rows: Rows
     # The person of every row of the whole block, for the account.
     people: torch.Tensor
+    account: LifetimeAccount
+    served: ServedRows
 
 
 class PredictSession(SessionAtParty):
     """Loads the party's half of a run; then it takes samples, and the method's verbs answer."""
 
     _loaded: _Loaded | None = None
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        # The party's own numbers; an agent gives all its sessions the same.
+        self.watched = RowsWatched()
 
     @verb
     def load(self, run: str, digest: str) -> str:
@@ -97,14 +109,22 @@ class PredictSession(SessionAtParty):
             # All parties of a sum predict with the same run over the same alignment.
             told=f"predict {run} {digest}".encode(),
         )
+        whole = replace(whole, origin=ids.rows)
         self._loaded = _Loaded(
             agreed=agreed,
             doors=doors,
             place=place,
             party=party,
-            whole=replace(whole, origin=ids.rows),
+            whole=whole,
             rows=rows_of_samples(alignment, ids),
             people=people_of(account, self._settings, policy, ids),
+            account=account,
+            served=ServedRows(
+                agreed.preparation,
+                lambda rows: _embedded(party, rows),
+                lambda: _some_rows(agreed, whole),
+                self.watched,
+            ),
         )
         self._successor = party
         return version("colonnade")
@@ -149,6 +169,7 @@ class PredictSession(SessionAtParty):
         own = np.where(said, np.cumsum(said) - 1, -1)
         people = loaded.people[rows[said]]
         parts.update(make_parts(features, own, self.name, request, plans, people))
+        loaded.served.see(features, people)
         return int(said.sum())
 
     @verb
@@ -156,7 +177,31 @@ class PredictSession(SessionAtParty):
         """Let go of a request's samples."""
         self._ready().party.parts.pop(part, None)
 
+    @verb
+    def aggregates(self) -> Aggregates:
+        """Tell counts over the rows served since the last time, if the policy allows; else nothing.
+
+        They are charged to everybody in them like any release.
+        """
+        loaded = self._ready()
+        with noting_refusals(loaded.place, "aggregates"):
+            return loaded.served.tell(self._policy, loaded.account, loaded.place)
+
     def _ready(self) -> _Loaded:
         if self._loaded is None:
             raise ProtocolError(f"party '{self.name}': no run is loaded; load one first")
         return self._loaded
+
+
+def _embedded(party: Party, rows: torch.Tensor) -> torch.Tensor:
+    """Embeddings of prepared rows for the party's own eyes."""
+    with party.evaluating():
+        found: torch.Tensor = party.encoder(rows)
+    return found
+
+
+def _some_rows(agreed: AgreedRun, whole: Block) -> torch.Tensor:
+    """Prepared rows of the party's table, evenly over it."""
+    places = np.unique(np.linspace(0, len(whole.ids) - 1, _MOST_USUAL).astype(int))
+    prepared = agreed.preparation.apply(whole.take(places))
+    return torch.as_tensor(prepared, dtype=getattr(torch, agreed.spec.dtype))

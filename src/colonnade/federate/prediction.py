@@ -177,7 +177,7 @@ class OpenModel:
                 self._federation.door.write_to(self._ledger(run / "label_holder", run))
             # The package that each party runs.
             self.party_versions: dict[str, str] = self._fabric.run(
-                self._elsewhere(preparing(self.blueprint.spec.patience)).ask(
+                self.elsewhere(preparing(self.blueprint.spec.patience)).ask(
                     "load", self.run_name, digest, among=self.blueprint.elsewhere
                 )
             )
@@ -193,8 +193,8 @@ class OpenModel:
         self._ledgers.append(ledger)
         return ledger
 
-    def _elsewhere(self, patience: Patience) -> Parties:
-        """Everybody, for what is no part of the method."""
+    def elsewhere(self, patience: Patience) -> Parties:
+        """Everybody, for verbs of the session that are no part of the method."""
         aside = self._fabric.aside()
         return Parties(aside, patience, door=self._federation.door, verbs=PredictSession.verbs)
 
@@ -264,7 +264,7 @@ class OpenModel:
             Neither it nor this is called while a request is answered.
         """
         self._session.begin_again(party)
-        loading = self._elsewhere(self.blueprint.spec.patience)
+        loading = self.elsewhere(self.blueprint.spec.patience)
         loading.start(party, "load", self.run_name, self._digest)
         confirming = self._federation.aside()
         confirming.start(party, "confirm", *proofs_for(party, *self._known()))
@@ -328,7 +328,7 @@ class OpenModel:
         """Tell everybody the samples of a request, under its name."""
         name, plan = self.plan(request)
         # A party that is silent here is silent in the batches too, which know what to do then.
-        parties = self._elsewhere(self.blueprint.spec.patience)
+        parties = self.elsewhere(self.blueprint.spec.patience)
         tensors = _tensors(request)
         if waits:
             self._fabric.run(parties.ask("choose", name, *tensors, among=told))
@@ -344,7 +344,7 @@ class OpenModel:
     def _forget(self, name: str, told: tuple[str, ...]) -> None:
         for party in self._own.values():
             party.parts.pop(name, None)
-        parties = self._elsewhere(self.blueprint.spec.patience)
+        parties = self.elsewhere(self.blueprint.spec.patience)
         # Whoever has lost the session has lost the samples too.
         with contextlib.suppress(ColonnadeError):
             self._fabric.run(parties.tell("forget", name, among=told))

@@ -22,6 +22,7 @@ from colonnade.fabrics.grpc.hub import Hub
 from colonnade.federate.alignments import HolderAlignments, named_alignment
 from colonnade.federate.prediction import OpenModel, networked_blueprint
 from colonnade.federate.prediction_samples import Wanted, part_of_run, wanted_ids
+from colonnade.federate.told_aggregates import say_aggregates
 from colonnade.files import write_atomically
 from colonnade.quality.by_party import measure_each
 from colonnade.run.answered import Answered
@@ -185,6 +186,7 @@ def _answers(
                     parties=error.parties,
                 ) from error
             answered = _answered(model, wanted, kept, found)
+            say_aggregates(model, say)
             for name in answered.columns:
                 column = np.full(len(table), None, dtype=object)
                 column[kept] = answered[name].tolist()

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,7 @@ __all__ = [
     "alignments_in_use",
     "earlier_run",
     "load_weights",
+    "note_at",
     "noting_refusals",
     "read_agreed",
     "refuse_other_data",
@@ -71,11 +72,16 @@ def noting_refusals(place: Path, verb: str) -> Iterator[None]:
     try:
         yield
     except Refused as error:
-        ledger = Ledger(place, run=place.name)
-        ledger.append({"event": "refused", "verb": verb, "reason": str(error)})
-        ledger.seal()
-        ledger.close()
+        note_at(place, {"event": "refused", "verb": verb, "reason": str(error)})
         raise
+
+
+def note_at(place: Path, entry: Mapping[str, Any]) -> None:
+    """Write one entry into a run's ledger, on the disk when this returns."""
+    ledger = Ledger(place, run=place.name)
+    ledger.append(entry)
+    ledger.seal()
+    ledger.close()
 
 
 def run_directory(home: Path, run: str) -> Path:

@@ -21,12 +21,13 @@ from colonnade.core.errors import (
 )
 from colonnade.core.fabric import Fabric
 from colonnade.data.blocks import Block
+from colonnade.quality.drift import Drift
 from colonnade.run.result import Result
-from colonnade.serve.drift import Drift
 from colonnade.serve.kept_embeddings import KeptEmbeddings
 from colonnade.serve.live_tables import LiveTables
 from colonnade.serve.outcomes import outcomes_of
 from colonnade.serve.predictor import (
+    ObservedRows,
     Outcome,
     ServedExchange,
     ServedModel,
@@ -92,10 +93,13 @@ class InProcessPredictor:
             name: self._away.get(name, no_file[name]) for name in no_file if name not in self._own
         }
 
-    def drift(self) -> Mapping[str, float]:
-        """By party, how far its served rows are from its training rows, in standard deviations."""
-        found = {name: item.distance() for name, item in self._drift.items()}
-        return {name: distance for name, distance in found.items() if distance is not None}
+    def observed(self) -> Mapping[str, ObservedRows]:
+        """By party, how far its served rows are from its training rows."""
+        return {
+            name: ObservedRows(rows=item.num_seen, input_drift=distance)
+            for name, item in self._drift.items()
+            if (distance := item.distance()) is not None
+        }
 
     def close(self) -> None:
         """Hear of no more changes of tables."""

@@ -11,11 +11,11 @@ import numpy as np
 from colonnade.core.errors import ColonnadeError, PartyFailed, Refused
 from colonnade.core.task import Task
 from colonnade.federate.lone_party import LoneParty
+from colonnade.quality.drift import Drift
 from colonnade.run.answered import Answered
-from colonnade.serve.drift import Drift
 from colonnade.serve.live_tables import LOOK_SECONDS, file_mark
 from colonnade.serve.outcomes import outcomes_of
-from colonnade.serve.predictor import Outcome, ServedExchange, ServedModel, Unanswered
+from colonnade.serve.predictor import ObservedRows, Outcome, ServedExchange, ServedModel, Unanswered
 
 __all__ = ["LonePredictor"]
 
@@ -43,7 +43,7 @@ class LonePredictor:
     ) -> None:
         self._party, self._model, self._task = party, model, task
         self._away: str | None = None
-        self._drift = Drift()
+        self._drift, self._num_far = Drift(), 0
         self._mark = file_mark(party.data)
         self._is_over = threading.Event()
         self._look_seconds = look_seconds
@@ -59,10 +59,13 @@ class LonePredictor:
         """The party, while its table can't be used."""
         return {} if self._away is None else {self._party.name: self._away}
 
-    def drift(self) -> Mapping[str, float]:
-        """How far its served rows are from its training rows, in standard deviations."""
+    def observed(self) -> Mapping[str, ObservedRows]:
+        """How far its served rows are from its training rows."""
         distance = self._drift.distance()
-        return {} if distance is None else {self._party.name: distance}
+        if distance is None:
+            return {}
+        seen = ObservedRows(rows=self._drift.num_seen, far=self._num_far, input_drift=distance)
+        return {self._party.name: seen}
 
     def warm_up(self) -> None:
         """Nothing: every answer is a release."""
@@ -122,6 +125,7 @@ class LonePredictor:
             _LOG.error("party '%s' can't answer: %s", name, error.told())
             return dict.fromkeys(ids, Unanswered(reason="away", parties=(name,)))
         self._drift.see(self._party.features(ids))
+        self._num_far += self._party.num_far_outside(ids)
         answered = Answered(
             outputs=outputs,
             used=[(name,)] * len(ids),

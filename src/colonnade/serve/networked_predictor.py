@@ -31,8 +31,9 @@ from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.federate.prediction import OpenModel, networked_blueprint
 from colonnade.federate.prediction_samples import Wanted
 from colonnade.run.answered import Answered
+from colonnade.serve.observations import Observations
 from colonnade.serve.outcomes import outcomes_of
-from colonnade.serve.predictor import Outcome, ServedExchange, ServedModel, Unanswered
+from colonnade.serve.predictor import ObservedRows, Outcome, ServedExchange, ServedModel, Unanswered
 from colonnade.serve.watched_fabric import WatchedFabric
 
 __all__ = ["NetworkedPredictor"]
@@ -95,6 +96,7 @@ class NetworkedPredictor:
         self._num_unsealed = 0
         self._sealing: Callable[[], bool] | None = None
         self._sealed_at = time.monotonic()
+        self._observations = Observations()
         # The session has ended, and no other one could be opened yet.
         self._is_broken = False
         self._is_over = threading.Event()
@@ -127,9 +129,9 @@ class NetworkedPredictor:
         coming = {name: "coming back" for name in self._elsewhere if name not in here}
         return {**coming, **dict.fromkeys(self._absent(), "not connected")}
 
-    def drift(self) -> Mapping[str, float]:
-        """Nothing: parties tell of their columns by a declared release only, and there is none."""
-        return {}
+    def observed(self) -> Mapping[str, ObservedRows]:
+        """What parties tell by a declared release, as far as their policies allow."""
+        return self._observations.found()
 
     def warm_up(self) -> None:
         """Nothing: every question to a party is a release."""
@@ -170,6 +172,13 @@ class NetworkedPredictor:
                     self._open_again(absent)
                 elif not self._is_broken and not self._lost:
                     self._keep_seals()
+                    self._observe(set(joined) - set(absent))
+
+    def _observe(self, here: Collection[str]) -> None:
+        try:
+            self._observations.look(self._open, here)
+        except PartyRestarted as error:
+            self._lost.add(error.party)
 
     def _keep_seals(self) -> None:
         """Have parties seal their accounts now and then, if they answered anything since."""

@@ -89,6 +89,23 @@ class ServedExchange:
     silent: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class ObservedRows:
+    """What is known of the rows that a party served, against those that it was trained on.
+
+    Attributes:
+        rows: Over how many rows.
+        far: How many have values far outside the training range; none if not known.
+        input_drift: How far the mean of its inputs has moved, in deviations.
+        embedding_drift: The same for its embeddings.
+    """
+
+    rows: int = 0
+    far: int | None = None
+    input_drift: float | None = None
+    embedding_drift: float | None = None
+
+
 class Predictor(Protocol):
     """One version of a model, ready to answer."""
 
@@ -116,8 +133,8 @@ class Predictor(Protocol):
     def away(self) -> Mapping[str, str]:
         """Parties that can't be asked now, and why; no ids and no values."""
 
-    def drift(self) -> Mapping[str, float]:
-        """By party, how far what it served lately is from what it was trained on."""
+    def observed(self) -> Mapping[str, ObservedRows]:
+        """By party, what is known of the rows that it served."""
 
     def close(self) -> None:
         """Let go of what it holds."""

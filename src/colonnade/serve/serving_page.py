@@ -10,6 +10,8 @@ from colonnade.serve.prediction_service import PredictionService
 
 __all__ = ["operations_page", "serving_page"]
 
+# How often the page loads itself again.
+_AGAIN_SECONDS = 10
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2330; --paper: #fbfbf9; --soft: #5b6375;
   --line: #d9dbe0; --bar: #2f6f8f; }
@@ -21,7 +23,8 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .35rem .75rem .35rem 0; border-bottom: 1px solid var(--line); }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
-.soft { color: var(--soft); } .bar { background: var(--bar); height: .6rem; display: block; }
+td.wide { width: 20%; min-width: 4rem; } .soft { color: var(--soft); }
+.bar { background: var(--bar); height: .6rem; display: block; }
 code { font-size: .95em; }
 """
 
@@ -47,20 +50,34 @@ def serving_page(service: PredictionService) -> str:
         [
             _text(name),
             _number(f"{share:.1%}"),
-            f'<td><span class="bar" style="width:{share:.0%}"></span></td>',
+            _bar(share),
         ]
         for name, share in service.watching.shares().items()
     ]
+    numbers = service.watching.party_numbers()
+    slowest = max((item.slow_seconds or 0.0 for item in numbers), default=0.0)
     parties = [
         [
             _text(item.name),
             _text(f"away: {item.away}" if item.away else item.breaker),
             _number(str(item.num_answers)),
             _number(str(item.num_silences)),
-            _number("" if item.mean_seconds is None else f"{item.mean_seconds * 1000:.2f} ms"),
-            _number("" if item.drift is None else f"{item.drift:.2f}"),
+            _milliseconds(item.mean_seconds),
+            _milliseconds(item.slow_seconds),
+            _bar((item.slow_seconds or 0.0) / slowest if slowest else 0.0),
         ]
-        for item in service.watching.party_numbers()
+        for item in numbers
+    ]
+    moved = [
+        [
+            _text(item.name),
+            _number(str(item.observed.rows)),
+            _number("" if item.observed.far is None else str(item.observed.far)),
+            _deviations(item.observed.input_drift),
+            _deviations(item.observed.embedding_drift),
+        ]
+        for item in numbers
+        if item.observed is not None
     ]
     body = [
         f"<h1>{escape(model.name)}</h1>",
@@ -69,14 +86,21 @@ def serving_page(service: PredictionService) -> str:
         _table("Answers by the blocks used", ("blocks", "#share", ""), shares),
         _table(
             "Parties",
-            ("party", "breaker", "#answers", "#silences", "#mean time", "#drift"),
+            ("party", "breaker", "#answers", "#silences", "#mean time", "#99 of 100", ""),
             parties,
         ),
-        '<p class="soft">Drift is the distance of recent rows from the training rows, in standard '
-        "deviations, after a hundred rows. Numbers count from the start of this process. "
+        _table(
+            "Drift",
+            ("party", "#rows", "#far outside", "#inputs", "#embeddings"),
+            moved,
+        ),
+        '<p class="soft">Drift is the distance of served rows from the training rows, in standard '
+        "deviations, after a hundred rows. Parties elsewhere tell it only if their policies allow. "
+        "Numbers count from the start of this process; the page loads itself again. "
         'Operations are listed at <a href="/docs">/docs</a>.</p>',
     ]
-    return _page(f"{model.name}: predictions", "\n".join(body))
+    again = f'<meta http-equiv="refresh" content="{_AGAIN_SECONDS}">'
+    return _page(f"{model.name}: predictions", "\n".join(body), again)
 
 
 def operations_page(description: Mapping[str, Any]) -> str:
@@ -103,11 +127,11 @@ def operations_page(description: Mapping[str, Any]) -> str:
     )
 
 
-def _page(title: str, body: str) -> str:
+def _page(title: str, body: str, head: str = "") -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>"
+        f"<title>{escape(title)}</title>{head}<style>{_STYLE}</style></head>"
         f"<body><main>\n{body}\n</main></body></html>\n"
     )
 
@@ -125,6 +149,18 @@ def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) ->
     lines = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     head = f"<thead><tr>{cells}</tr></thead>" if any(heads) else ""
     return f"<h2>{escape(caption)}</h2><table>{head}<tbody>{lines}</tbody></table>"
+
+
+def _bar(share: float) -> str:
+    return f'<td class="wide"><span class="bar" style="width:{share:.0%}"></span></td>'
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return _number("" if seconds is None else f"{seconds * 1000:.2f} ms")
+
+
+def _deviations(moved: float | None) -> str:
+    return _number("" if moved is None else f"{moved:.2f}")
 
 
 def _text(value: str) -> str:

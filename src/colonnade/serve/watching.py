@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 
-from colonnade.serve.predictor import Outcome, ServedExchange, Unanswered
+from colonnade.serve.predictor import ObservedRows, Outcome, ServedExchange, Unanswered
 from colonnade.serve.versions import Versions
 
 __all__ = ["PartyNumbers", "Watching"]
@@ -17,18 +24,24 @@ __all__ = ["PartyNumbers", "Watching"]
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 # Sets of blocks beyond these are counted together: labels must not grow without end.
 _MOST_SETS = 64
+# Answers that the slowest are looked for in.
+_NUM_RECENT = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartyNumbers:
-    """One party's numbers, as the page shows them."""
+    """One party's numbers, as the page shows them.
+
+    Ninety-nine of the last hundred answers took at most ``slow_seconds``.
+    """
 
     name: str
     breaker: str
     num_answers: int
     num_silences: int
     mean_seconds: float | None
-    drift: float | None
+    slow_seconds: float | None
+    observed: ObservedRows | None
     away: str | None
 
 
@@ -60,6 +73,7 @@ class Watching:
         self._sets: set[str] = set()
         self._by_set: dict[str, int] = {}
         self._by_party: dict[str, list[float]] = {name: [0, 0.0, 0] for name in parties}
+        self._recent = {name: deque[float](maxlen=_NUM_RECENT) for name in parties}
         self.registry.register(self)
 
     def request(self, path: str, status: int, seconds: float) -> None:
@@ -75,6 +89,7 @@ class Watching:
             self._party_seconds.labels(name).observe(taken)
             self._by_party[name][0] += 1
             self._by_party[name][1] += taken
+            self._recent[name].append(taken)
         for name in exchange.silent:
             self._silences.labels(name).inc()
             self._by_party[name][2] += 1
@@ -101,7 +116,7 @@ class Watching:
         """Every party's numbers, in party order."""
         assert self.versions is not None
         predictor = self.versions.current.predictor
-        drift, away = predictor.drift(), predictor.away()
+        observed, away = predictor.observed(), predictor.away()
         states = self.breakers.states()
         return [
             PartyNumbers(
@@ -110,7 +125,8 @@ class Watching:
                 num_answers=int(count),
                 num_silences=int(silences),
                 mean_seconds=seconds / count if count else None,
-                drift=drift.get(name),
+                slow_seconds=_slow(self._recent[name]),
+                observed=observed.get(name),
                 away=away.get(name),
             )
             for name, (count, seconds, silences) in self._by_party.items()
@@ -121,17 +137,32 @@ class Watching:
         if self.versions is None:
             return
         drift = GaugeMetricFamily(
-            "colonnade_serve_drift", "Distance from training, in deviations", labels=["party"]
+            "colonnade_serve_drift", "Distance from training, in deviations", labels=["party", "of"]
+        )
+        rows = CounterMetricFamily(
+            "colonnade_serve_observed_rows", "Rows that a party has told of", labels=["party"]
+        )
+        far = CounterMetricFamily(
+            "colonnade_serve_far_rows", "Of these, far outside training", labels=["party"]
         )
         is_open = GaugeMetricFamily(
             "colonnade_serve_party_left_out", "1 while nobody waits for it", labels=["party"]
         )
         for item in self.party_numbers():
-            if item.drift is not None:
-                drift.add_metric([item.name], item.drift)
+            seen = item.observed
+            if seen is not None:
+                rows.add_metric([item.name], seen.rows)
+                if seen.far is not None:
+                    far.add_metric([item.name], seen.far)
+                for of, moved in (
+                    ("inputs", seen.input_drift),
+                    ("embeddings", seen.embedding_drift),
+                ):
+                    if moved is not None:
+                        drift.add_metric([item.name, of], moved)
             is_left_out = item.breaker != "closed" or item.away is not None
             is_open.add_metric([item.name], float(is_left_out))
-        yield drift
+        yield from (drift, rows, far)
         yield is_open
         routing = self.versions.routing
         info = {"current": routing.current, "canary": routing.canary or ""}
@@ -140,3 +171,9 @@ class Watching:
     def text(self) -> bytes:
         """Prometheus' text."""
         return generate_latest(self.registry)
+
+
+def _slow(recent: Collection[float]) -> float | None:
+    """The time that ninety-nine of a hundred took at most."""
+    ranked = sorted(recent)
+    return ranked[math.ceil(0.99 * len(ranked)) - 1] if ranked else None
