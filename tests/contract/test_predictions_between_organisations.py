@@ -144,7 +144,10 @@ def test_new_ids_are_aligned_once_and_old_alignments_stay(make: Any) -> None:
     file = ids_file(organisations, unknown, **columns)
     told: list[str] = []
     first = predict(organisations, file, say=told.append)
-    assert told == ["aligning with shop, telco"]
+    # A slow machine waits for agents to come back first.
+    assert [line for line in told if not line.startswith("waiting")] == [
+        "aligning with shop, telco"
+    ]
     assert first["defaulted"].isin(["yes", "no"]).all()
     assert set(first["blocks"]) <= {"bank; shop", "bank; shop; telco"}
     told.clear()
@@ -191,7 +194,10 @@ def test_a_table_with_more_rows_is_aligned_again_for_predictions(make: Any) -> N
     pd.concat([more, table]).to_csv(path, index=False)
     told: list[str] = []
     after = predict(organisations, ids_file(organisations, in_all(organisations)), say=told.append)
-    assert told == ["aligning with shop, telco"]
+    # A slow machine waits for agents to come back first.
+    assert [line for line in told if not line.startswith("waiting")] == [
+        "aligning with shop, telco"
+    ]
     pd.testing.assert_frame_equal(before, after)
     with (
         hub_of(organisations) as hub,

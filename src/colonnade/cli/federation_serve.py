@@ -9,6 +9,7 @@ import typer
 
 from colonnade.cli.console import RunDirectory, require_network, say
 from colonnade.cli.serve import (
+    GrpcPort,
     Host,
     IdColumn,
     Keys,
@@ -16,6 +17,7 @@ from colonnade.cli.serve import (
     TlsAuthority,
     TlsCertificate,
     TlsKey,
+    checked_grpc,
     require_serving,
     tls_files,
 )
@@ -34,6 +36,7 @@ def serve(
     id_column: IdColumn = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
+    grpc_port: GrpcPort = None,
     keys: Keys = None,
     tls_certificate: TlsCertificate = None,
     tls_key: TlsKey = None,
@@ -62,6 +65,7 @@ def serve(
     settings = ServeSettings(
         host=host,
         port=port,
+        grpc_port=checked_grpc(grpc_port),
         keys=keys,
         tls=tls_files(tls_certificate, tls_key, tls_authority),
         id_column=id_column,

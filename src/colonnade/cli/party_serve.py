@@ -9,12 +9,14 @@ import typer
 
 from colonnade.cli.console import require_network, say
 from colonnade.cli.serve import (
+    GrpcPort,
     Host,
     Keys,
     Port,
     TlsAuthority,
     TlsCertificate,
     TlsKey,
+    checked_grpc,
     require_serving,
     tls_files,
 )
@@ -41,6 +43,7 @@ def serve(
     ] = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
+    grpc_port: GrpcPort = None,
     keys: Keys = None,
     tls_certificate: TlsCertificate = None,
     tls_key: TlsKey = None,
@@ -66,6 +69,7 @@ def serve(
     settings = ServeSettings(
         host=host,
         port=port,
+        grpc_port=checked_grpc(grpc_port),
         keys=keys,
         tls=tls_files(tls_certificate, tls_key, tls_authority),
     )

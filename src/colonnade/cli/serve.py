@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from colonnade.serve.listening import TlsFiles
 
 __all__ = [
+    "GrpcPort",
     "Host",
     "IdColumn",
     "Keys",
@@ -23,6 +24,7 @@ __all__ = [
     "TlsAuthority",
     "TlsCertificate",
     "TlsKey",
+    "checked_grpc",
     "require_serving",
     "serve",
     "tls_files",
@@ -34,6 +36,9 @@ IdColumn = Annotated[
 ]
 Host = Annotated[str, typer.Option(help="The address to listen at.")]
 Port = Annotated[int, typer.Option(help="The port; 0 for any that is free.")]
+GrpcPort = Annotated[
+    int | None, typer.Option(help="Serve the Open Inference Protocol over gRPC at this port too.")
+]
 Keys = Annotated[Path | None, typer.Option(help="Callers' API keys (colonnade keys make).")]
 TlsCertificate = Annotated[Path | None, typer.Option(help="Certificate, PEM.")]
 TlsKey = Annotated[Path | None, typer.Option(help="The certificate's key, PEM.")]
@@ -70,6 +75,20 @@ def require_serving() -> None:
             )
 
 
+def checked_grpc(port: int | None) -> int | None:
+    """The port of gRPC, if its packages are there.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    for name in ("grpc", "google.protobuf") if port is not None else ():
+        if not importlib.util.find_spec(name):
+            raise ConfigError(
+                f"--grpc-port: {name} is not installed; pip install 'colonnade[serve,network]'"
+            )
+    return port
+
+
 def serve(
     run: RunDirectory,
     features: Annotated[
@@ -82,6 +101,7 @@ def serve(
     id_column: IdColumn = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
+    grpc_port: GrpcPort = None,
     keys: Keys = None,
     tls_certificate: TlsCertificate = None,
     tls_key: TlsKey = None,
@@ -107,6 +127,7 @@ def serve(
     settings = ServeSettings(
         host=host,
         port=port,
+        grpc_port=checked_grpc(grpc_port),
         keys=keys,
         tls=tls_files(tls_certificate, tls_key, tls_authority),
         cache_seconds=cache_seconds,

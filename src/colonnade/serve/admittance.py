@@ -36,18 +36,30 @@ class Admittance:
         """A dependency of routes: the caller, if it has a key for this scope."""
 
         async def caller(request: Request) -> Caller:
-            if self._keys is None:
-                return Caller(name="anybody")
-            found = self._keys.find(_given(request.headers.get("authorization")))
-            if found is None:
-                asking = {"WWW-Authenticate": 'Basic realm="colonnade", charset="UTF-8"'}
-                raise HTTPException(401, "needs a key: Authorization: Bearer KEY", asking)
-            name, key = found
-            if scope not in key.scopes:
-                raise HTTPException(403, f"this key is not for '{scope}'")
-            return Caller(name=name, key=key)
+            return self.admit(request.headers.get("authorization"), scope)
 
         return caller
+
+    def admit(self, header: str | None, scope: str) -> Caller:
+        """The caller, if its key is for this scope.
+
+        Args:
+            header: What it gave as ``Authorization``.
+            scope: What it asks for.
+
+        Raises:
+            HTTPException: It has no key, or the key is for other things.
+        """
+        if self._keys is None:
+            return Caller(name="anybody")
+        found = self._keys.find(_given(header))
+        if found is None:
+            asking = {"WWW-Authenticate": 'Basic realm="colonnade", charset="UTF-8"'}
+            raise HTTPException(401, "needs a key: Authorization: Bearer KEY", asking)
+        name, key = found
+        if scope not in key.scopes:
+            raise HTTPException(403, f"this key is not for '{scope}'")
+        return Caller(name=name, key=key)
 
     def seconds_to_wait(self, caller: Caller, num_ids: int) -> float:
         """How long a caller has to wait until it may ask for so many ids."""

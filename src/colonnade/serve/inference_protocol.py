@@ -16,7 +16,7 @@ from colonnade.serve.asking import ask
 from colonnade.serve.prediction_service import PredictionService, Row, absent_parties
 from colonnade.serve.predictor import Outcome, ServedModel
 
-__all__ = ["add_v2_routes"]
+__all__ = ["add_v2_routes", "answer_tensors", "model_metadata"]
 
 
 class InferTensor(BaseModel):
@@ -78,7 +78,7 @@ def add_v2_routes(routes: FastAPI, service: PredictionService, admittance: Admit
     @routes.get("/v2/models/{name}", tags=tags, dependencies=[predict])
     @routes.get("/v2/models/{name}/versions/{version}", tags=tags, dependencies=[predict])
     async def metadata(name: str, version: str | None = None) -> dict[str, Any]:
-        return _metadata(_named(service, name, version), sorted(service.versions.loaded))
+        return model_metadata(_named(service, name, version), sorted(service.versions.loaded))
 
     @routes.get("/v2/models/{name}/ready", tags=tags, dependencies=[predict])
     async def model_ready(name: str) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def add_v2_routes(routes: FastAPI, service: PredictionService, admittance: Admit
             arrived=request.scope["state"]["arrived"],
             deadline_ms=wanted.parameters.deadline_ms,
         )
-        return _outputs(rows, wanted.id)
+        return answer_tensors(rows, wanted.id)
 
 
 def _named(service: PredictionService, name: str, version: str | None = None) -> ServedModel:
@@ -119,7 +119,8 @@ def _named(service: PredictionService, name: str, version: str | None = None) ->
         raise HTTPException(404, str(error)) from error
 
 
-def _metadata(model: ServedModel, versions: list[str]) -> dict[str, Any]:
+def model_metadata(model: ServedModel, versions: list[str]) -> dict[str, Any]:
+    """A model's inputs and outputs, as the protocol describes them."""
     outputs = [{"name": "value", "datatype": _datatype(model.classes), "shape": [-1]}]
     if model.classes:
         shape = [-1, len(model.classes)]
@@ -144,7 +145,12 @@ def _datatype(classes: tuple[Any, ...]) -> str:
     return "INT64" if kinds == {int} else "BYTES"
 
 
-def _outputs(rows: list[Row], request_id: str | None) -> dict[str, Any]:
+def answer_tensors(rows: list[Row], request_id: str | None) -> dict[str, Any]:
+    """Answers as tensors.
+
+    Raises:
+        HTTPException: An id has no answer.
+    """
     found = [row.found for row in rows if isinstance(row.found, Outcome)]
     if len(found) < len(rows):
         absent = absent_parties(rows)

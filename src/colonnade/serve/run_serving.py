@@ -41,6 +41,7 @@ class ServeSettings:
     Attributes:
         host: The address to listen at.
         port: The port; 0 for any that is free.
+        grpc_port: The port of the Open Inference Protocol over gRPC; none unless given.
         keys: A file of API keys.
         tls: Certificates.
         cache_seconds: How long a released embedding may be used again; 0 keeps none.
@@ -51,6 +52,7 @@ class ServeSettings:
 
     host: str = "127.0.0.1"
     port: int = 8000
+    grpc_port: int | None = None
     keys: Path | None = None
     tls: TlsFiles | None = None
     cache_seconds: float = 0.0
@@ -209,17 +211,34 @@ async def serve_with(
     service.begin(first())
     keys = None if settings.keys is None else KeyFile(settings.keys, time.monotonic)
     is_open = keys is None and settings.tls is None
+    admittance = Admittance(keys)
     application = make_application(
-        service, Admittance(keys), hosts=loopback_hosts(settings.host) if is_open else None
+        service, admittance, hosts=loopback_hosts(settings.host) if is_open else None
     )
+    face = None
+    if settings.grpc_port is not None:
+        # Only whoever wants gRPC needs its packages.
+        from colonnade.serve.grpc_face import GrpcFace
+
+        face = GrpcFace(
+            service, admittance, host=settings.host, port=settings.grpc_port, tls=settings.tls
+        )
+        await face.start()
+
+    async def drain() -> None:
+        if face is not None:
+            await face.stop()
+        await service.drain()
+
     listening = Listening(
         application,
         host=settings.host,
         port=settings.port,
         limits=settings.limits,
         tls=settings.tls,
-        drain=service.drain,
+        drain=drain,
     )
     scheme = "http" if settings.tls is None else "https"
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    await listening.serve(lambda: started(f"{scheme}://{host}:{listening.port}"))
+    beside = "" if face is None else f", gRPC at {host}:{face.port}"
+    await listening.serve(lambda: started(f"{scheme}://{host}:{listening.port}{beside}"))
