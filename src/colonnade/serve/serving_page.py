@@ -10,8 +10,6 @@ from colonnade.serve.prediction_service import PredictionService
 
 __all__ = ["operations_page", "serving_page"]
 
-# How often the page loads itself again.
-_AGAIN_SECONDS = 10
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2330; --paper: #fbfbf9; --soft: #5b6375;
   --line: #d9dbe0; --bar: #2f6f8f; }
@@ -20,6 +18,7 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+.scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .35rem .75rem .35rem 0; border-bottom: 1px solid var(--line); }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
@@ -96,11 +95,10 @@ def serving_page(service: PredictionService) -> str:
         ),
         '<p class="soft">Drift is the distance of served rows from the training rows, in standard '
         "deviations, after a hundred rows. Parties elsewhere tell it only if their policies allow. "
-        "Numbers count from the start of this process; the page loads itself again. "
+        "Numbers count from the start of this process. "
         'Operations are listed at <a href="/docs">/docs</a>.</p>',
     ]
-    again = f'<meta http-equiv="refresh" content="{_AGAIN_SECONDS}">'
-    return _page(f"{model.name}: predictions", "\n".join(body), again)
+    return _page(f"{model.name}: predictions", "\n".join(body))
 
 
 def operations_page(description: Mapping[str, Any]) -> str:
@@ -127,11 +125,11 @@ def operations_page(description: Mapping[str, Any]) -> str:
     )
 
 
-def _page(title: str, body: str, head: str = "") -> str:
+def _page(title: str, body: str) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title>{head}<style>{_STYLE}</style></head>"
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>"
         f"<body><main>\n{body}\n</main></body></html>\n"
     )
 
@@ -143,12 +141,16 @@ def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) ->
     cells = "".join(
         f'<th scope="col" class="number">{escape(head[1:])}</th>'
         if head.startswith("#")
-        else f'<th scope="col">{escape(head)}</th>'
+        else (f'<th scope="col">{escape(head)}</th>' if head else "<td></td>")
         for head in heads
     )
     lines = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     head = f"<thead><tr>{cells}</tr></thead>" if any(heads) else ""
-    return f"<h2>{escape(caption)}</h2><table>{head}<tbody>{lines}</tbody></table>"
+    named = escape(caption)
+    return (
+        f'<h2>{named}</h2><div class="scroll" role="region" tabindex="0" aria-label="{named}">'
+        f"<table>{head}<tbody>{lines}</tbody></table></div>"
+    )
 
 
 def _bar(share: float) -> str:
