@@ -163,7 +163,7 @@ def exchange_witness(home: Path, *, now: Now = now) -> bool:
     try:
         told = request_answer(read_party(home).hub, credentials, _PATH, question, _Told)
     except RunError as error:
-        _LOG.info("the hub's record was not witnessed", extra={"fields": {"because": str(error)}})
+        _LOG.debug("the hub's record was not witnessed", extra={"fields": {"because": str(error)}})
         return True
     check_head(identity.authority, told.head)
     fields = {"seen": seen.entries if seen else 0, "told": told.head.entries}
