@@ -49,9 +49,11 @@ def agents_of(
 def hub_of(
     organisations: Organisations, names: Iterable[str] = PARTIES, *, serves: bool = False
 ) -> Iterator[Hub]:
-    """The federation's hub, with these parties' agents."""
+    """The federation's hub, with these parties' agents, all of them connected."""
+    names = tuple(names)
     with (
         open_hub(organisations.federation, links=QUICK, address="127.0.0.1:0", enrols=False) as hub,
         agents_of(organisations, hub, names, serves=serves),
     ):
+        assert hub.wait_for(names, timeout=60) == ()
         yield hub
