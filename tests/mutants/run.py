@@ -38,7 +38,7 @@ from mutants.making import Mutant, mutants_of, sample
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("core", "parts", "protect", "align", "federate", "fabrics")
 # Tests in e2e work in processes of their own, where it is not seen what they reach.
-TESTS = ("unit", "property", "golden", "schedule", "contract", "fault")
+TESTS = ("unit", "property", "golden", "schedule", "contract", "fault", "attack")
 MARK = "<!-- written by make mutants -->\n"
 HEAVY = (
     *("torch", "pandas", "pyarrow.parquet", "sklearn.metrics", "scipy.stats", "grpc.aio"),
