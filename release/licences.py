@@ -1,6 +1,6 @@
 """``make licences``: the licence of every package in this environment, and a no to unknown ones.
 
-Reads the metadata that packages bring (PEP 639's expression, else the classifiers, else the text).
+Reads the metadata that packages bring (PEP 639's expression, else classifiers, else the text).
 A package whose licence has none of the names below ends the command with exit code 1.
 """
 
@@ -29,8 +29,10 @@ def licence(package: Distribution) -> str:
     named = [name for name in named if name != "OSI Approved"]
     if named:
         return " AND ".join(sorted(named))
-    text = package.metadata.get("License") or "unknown"
-    return next(line.strip() for line in text.splitlines() if line.strip())[:60]
+    files = [file for file in package.files or () if file.name.upper().startswith("LICEN")]
+    texts = [package.metadata.get("License") or "", *(file.read_text() for file in files)]
+    lines = [line.strip() for text in texts for line in text.splitlines() if line.strip()]
+    return lines[0][:60] if lines else "unknown"
 
 
 def main() -> int:
