@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install demo test attacks faults mutants bench-peers lint docs pictures \
+.PHONY: install demo test pages attacks faults mutants bench-peers lint docs pictures \
 	release-check licences sbom lock clean
 
 # Installed once; again only when pyproject.toml changed. The extra has what the README's commands need.
@@ -30,6 +30,11 @@ lint: $(VENV)/.installed-dev
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+
+# Pages in a system Chromium; part of `make test` too. Screenshots for the docs with:
+# make pages FLAGS=docs/pictures/screens
+pages: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 COLONNADE_SCREENSHOTS=$(FLAGS) $(BIN)/python -m pytest -q tests/pages
 
 # Every attack that is kept as a test; writes the table in docs/security.md.
 attacks: $(VENV)/.installed-dev

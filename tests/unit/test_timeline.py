@@ -93,7 +93,11 @@ def test_a_party_that_sleeps_is_absent() -> None:
 
 def test_intervals_agree_with_metrics(tmp_path: Path) -> None:
     trained(tmp_path, record={"log_every": 1})
-    lines = timeline_lines(tmp_path / "run")
+    start, *lines = timeline_lines(tmp_path / "run")
+    assert start["kind"] == "start"
+    assert start["exchanges"] == 12
+    assert start["guess"]["who"] == "the commonest class"
+    assert 0.4 < start["guess"]["metrics"]["accuracy"] < 0.7
     metrics = [
         json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     ]

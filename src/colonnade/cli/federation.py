@@ -16,6 +16,7 @@ from rich.table import Table
 from colonnade.cli.console import AsJson, Config, NewRun, Resume, RunDirectory, require_network, say
 from colonnade.cli.federation_record import audit, backup, restore
 from colonnade.cli.federation_serve import serve
+from colonnade.cli.watch import Live, live_page
 
 __all__ = ["federation"]
 
@@ -145,7 +146,13 @@ def enrol(
 
 
 @federation.command("train")
-def train(directory: Directory, config: Config, out: NewRun = None, resume: Resume = False) -> None:
+def train(
+    directory: Directory,
+    config: Config,
+    out: NewRun = None,
+    resume: Resume = False,
+    live: Live = False,
+) -> None:
     """Open the hub and train with the agents of all parties that a TOML file names.
 
     Parties may come later, be cut off or be restarted meanwhile; --resume goes on after this
@@ -168,7 +175,8 @@ def train(directory: Directory, config: Config, out: NewRun = None, resume: Resu
     name = FederationDirectory(directory).settings.name
     links = spec.fabric.link if isinstance(spec.fabric, GrpcSpec) else None
     log_to()
-    with open_hub(directory, links=links) as hub, watching(spec.method.info.name) as lines:
+    page = live_page(run_directory, wanted=live)
+    with page, open_hub(directory, links=links) as hub, watching(spec.method.info.name) as lines:
         summary = train_over(
             hub,
             spec,

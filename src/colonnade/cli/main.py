@@ -31,6 +31,7 @@ from colonnade.cli.reproduce import reproduce
 from colonnade.cli.runs import runs
 from colonnade.cli.serve import serve
 from colonnade.cli.train import train
+from colonnade.cli.watch import watch
 from colonnade.cli.worth import worth
 from colonnade.core.errors import ColonnadeError
 from colonnade.core.printable import printable
@@ -47,7 +48,7 @@ app = typer.Typer(
 )
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    *(demo, init, check, train, evaluate, predict, worth, serve, report, ledger, migrate),
+    *(demo, init, check, train, evaluate, predict, worth, serve, watch, report, ledger, migrate),
     *(methods, datasets, align, bench, reproduce),
 )
 for command in _COMMANDS:

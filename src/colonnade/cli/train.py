@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from colonnade.cli.console import Config, NewRun, Resume, say
 from colonnade.cli.progress import human_bytes, say_ending, watching
+from colonnade.cli.watch import Live, live_page
+
+if TYPE_CHECKING:
+    from colonnade.run.result import Result
+    from colonnade.run.spec import RunSpec
 
 __all__ = ["train"]
 
@@ -26,6 +31,7 @@ def train(
         bool,
         typer.Option("--no-alone", help="Don't train the label holder alone to compare with."),
     ] = False,
+    live: Live = False,
 ) -> None:
     """Train as a TOML file says, into a run directory.
 
@@ -33,7 +39,6 @@ def train(
 
     Example:  colonnade train credit.toml --out runs/credit
     """
-    from colonnade.run.blueprint_files import write_card
     from colonnade.run.engine import train as train_run
     from colonnade.run.spec import read_spec
 
@@ -41,8 +46,15 @@ def train(
     if start is not None:
         spec = replace(spec, start=replace(spec.start, run=start.resolve()))
     directory = out or Path("runs") / config.stem
-    with watching(spec.method.info.name) as lines:
-        result = train_run(spec, directory=directory, resume=resume, watcher=lines, tell=_doubt)
+    with live_page(directory, wanted=live):
+        with watching(spec.method.info.name) as lines:
+            result = train_run(spec, directory=directory, resume=resume, watcher=lines, tell=_doubt)
+        _say_result(spec, result, directory, alone=not no_alone)
+
+
+def _say_result(spec: RunSpec, result: Result, directory: Path, *, alone: bool) -> None:
+    from colonnade.run.blueprint_files import write_card
+
     summary = result.summary
     say_ending(summary, directory)
     known = sum(summary["num_samples"].values())
@@ -54,7 +66,7 @@ def train(
         say(f"left out, because {why}: {counts} (rows by owner)")
     for warning in summary["warnings"]:
         say(f"warning: {warning}")
-    card = result.card(alone=not no_alone)
+    card = result.card(alone=alone)
     if card is not None:
         write_card(directory, card)
         for line in card.lines():

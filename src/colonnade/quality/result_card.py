@@ -15,7 +15,7 @@ from torch import Tensor
 from colonnade.core.task import Task
 from colonnade.quality.intervals import interval_of
 
-__all__ = ["CARD", "CardRow", "ResultCard", "card_row", "guess_row"]
+__all__ = ["CARD", "CardRow", "ResultCard", "card_row", "guess", "guess_row"]
 
 # The file of a run directory that holds it.
 CARD = "card.json"
@@ -112,14 +112,29 @@ def card_row(who: str, metric: str, task: Task, outputs: Tensor, values: Any) ->
 
 def guess_row(metric: str, task: Task, train: Any, values: Any) -> CardRow:
     """What the same answer for everybody reaches: the commonest class, or the mean."""
-    shape = (len(values), task.num_outputs)
+    who, outputs = guess(task, train, len(values))
+    return card_row(who, metric, task, outputs, values)
+
+
+def guess(task: Task, train: Any, num_samples: int) -> tuple[str, Tensor]:
+    """The same answer for everybody.
+
+    Args:
+        task: The task.
+        train: The training part's labels.
+        num_samples: How many answers to give.
+
+    Returns:
+        What the answer is, in words, and the raw outputs.
+    """
+    shape = (num_samples, task.num_outputs)
     if task.kind == "regression":
-        return card_row("the mean", metric, task, torch.zeros(shape), values)
+        return "the mean", torch.zeros(shape)
     shares = torch.tensor([float(np.mean(np.asarray(train) == item)) for item in task.classes])
     logits = shares.clamp_min(1e-6).log()
     if task.kind == "binary":
         logits = (logits[1] - logits[0])[None]
-    return card_row("the commonest class", metric, task, logits.expand(shape), values)
+    return "the commonest class", logits.expand(shape)
 
 
 def _shown(row: CardRow) -> str:

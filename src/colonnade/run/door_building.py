@@ -152,6 +152,12 @@ class Doors:
 
         return {name: terms(name) for name in self.participants}
 
+    @property
+    def budgets(self) -> dict[str, Budget]:
+        """Budgets of the parties whose policies the settings name."""
+        policies = {name: self._policy_of(name) for name in self.participants}
+        return {name: item.budget for name, item in policies.items() if item and item.budget}
+
     def check_policies(
         self,
         columns: Mapping[str, tuple[str, ...]],

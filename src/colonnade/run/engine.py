@@ -203,7 +203,7 @@ def train_federation(
     )
     attending = Attending(federation)
     file = records.timeline(spec.record.timeline, loop)
-    lanes = Lanes(federation, loop, timekeeper, file)
+    lanes = Lanes(blueprint, federation, loop, timekeeper, file)
     accounts = Accounts(federation)
     if watcher is not None:
         watcher.began(federation, loop.exchange, federation.num_exchanges(spec.stop))

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from colonnade.core.config import dump
 from colonnade.core.errors import ColonnadeError
 from colonnade.core.federation import Federation, LoopState
 from colonnade.core.loop import Timekeeper
 from colonnade.core.timeline import Timeline
+from colonnade.quality.headline import headline_of
+from colonnade.quality.result_card import guess
+from colonnade.run.assembly import Blueprint
 from colonnade.run.timeline_file import TimelineFile
 
-__all__ = ["Lanes"]
+__all__ = ["Lanes", "start_of"]
 
 
 class Lanes:
     """Hands what the fabric noted to the timeline's file, in the run's own seconds.
 
     Args:
+        blueprint: What the run was made from.
         federation: What is trained.
         loop: How far it is.
         timekeeper: The run's account of time.
@@ -23,6 +30,7 @@ class Lanes:
 
     def __init__(
         self,
+        blueprint: Blueprint,
         federation: Federation,
         loop: LoopState,
         timekeeper: Timekeeper,
@@ -35,6 +43,8 @@ class Lanes:
         # Who is away, since when.
         self._away: dict[str, float] = {}
         self._timeline = self._fabric.timeline = None if file is None else Timeline()
+        if file is not None:
+            file.start(start_of(blueprint, federation))
         if loop.exchange:
             self.mark("resumed")
 
@@ -75,3 +85,32 @@ class Lanes:
             self.after_exchange()
             self._file.write()
         self._timeline = self._fabric.timeline = None
+
+
+def start_of(blueprint: Blueprint, federation: Federation) -> dict[str, Any]:
+    """How long a run will be at most, and what to compare it with.
+
+    Args:
+        blueprint: What the run was made from.
+        federation: Before its first exchange.
+
+    Returns:
+        ``exchanges``; ``metric``, the one to look at first, and ``guess``, the validation metrics
+        of the same answer for everybody (both None without a validation part); ``budgets`` of
+        the parties whose policies are here.
+    """
+    found: dict[str, Any] = {
+        "exchanges": federation.num_exchanges(blueprint.spec.stop),
+        "metric": None,
+        "guess": None,
+        "budgets": {},
+    }
+    parts, task = federation.holder.parts, blueprint.task
+    if "validation" in parts:
+        values = parts["validation"].values
+        who, outputs = guess(task, parts["train"].values, len(values))
+        found["metric"] = headline_of(task, values)
+        found["guess"] = {"who": who, "metrics": dict(task.measure(outputs, values))}
+    for name, budget in blueprint.doors().budgets.items():
+        found["budgets"][name] = dump(budget)
+    return found

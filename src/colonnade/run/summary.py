@@ -83,7 +83,19 @@ def progress_line(
         "bytes_down": {name: item.bytes_down for name, item in traffic.items()},
         "computing": {name: item.seconds_computing for name, item in traffic.items()},
         **({"privacy": spent} if spent else {}),
+        **_delays(federation),
     }
+
+
+def _delays(federation: Federation) -> dict[str, Any]:
+    """How stale the embeddings were that an asynchronous method used so far."""
+    if not federation.method.info.tolerates_slow:
+        return {}
+    counts = federation.method.findings(federation.holder).get("delays")
+    if not counts:
+        return {}
+    mean = sum(delay * count for delay, count in counts.items()) / sum(counts.values())
+    return {"delays": {"mean": mean, "largest": max(counts)}}
 
 
 class Accounts:

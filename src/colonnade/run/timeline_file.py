@@ -49,7 +49,8 @@ class TimelineFile:
         self._noted: list[_Noted] = []
         self._num_noted = 0
         old = timeline_lines(root)
-        kept = [line for line in old if line["kind"] == "mark" or line["exchange"] <= after]
+        kept = [line for line in old if line["kind"] != "intervals" or line["exchange"] <= after]
+        self._has_start = any(line["kind"] == "start" for line in kept)
         self._num_kept = sum(map(_size, kept))
         # Also if a line was cut off in its middle.
         if self._path.exists() and self._path.read_bytes() != _encoded(kept):
@@ -71,6 +72,17 @@ class TimelineFile:
             self._noted = _thinned(self._noted, self._batch)
             self._num_noted = sum(item.size for item in self._noted)
         if time.monotonic() - self._written_at >= _WRITE_EVERY:
+            self.write()
+
+    def start(self, facts: Mapping[str, Any]) -> None:
+        """Write the first line, unless it is there: how long the run will be, what to compare with.
+
+        Args:
+            facts: JSON's types.
+        """
+        if not self._has_start:
+            self._has_start = True
+            self._marks.append({"kind": "start", "exchange": 0, **facts})
             self.write()
 
     def mark(
@@ -193,7 +205,8 @@ def _bounded(lines: Sequence[Mapping[str, Any]], keep: int) -> list[Mapping[str,
     """The lines with so many intervals, and the newest marks, in the order of exchanges."""
     spans = [_Read(line["exchange"], _size(line), line) for line in lines if _size(line)]
     marks = [line for line in lines if line["kind"] == "mark"]
-    kept = [*(item.line for item in _thinned(spans, keep)), *marks[-_MOST_MARKS:]]
+    starts = [line for line in lines if line["kind"] == "start"]
+    kept = [*starts, *(item.line for item in _thinned(spans, keep)), *marks[-_MOST_MARKS:]]
     return sorted(kept, key=lambda line: line["exchange"])
 
 
