@@ -15,6 +15,7 @@ from colonnade.core.printable import printable
 __all__ = [
     "AsJson",
     "Config",
+    "Log",
     "NewRun",
     "Resume",
     "RunDirectory",
@@ -26,6 +27,10 @@ __all__ = [
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Config = Annotated[Path, typer.Argument(help="A TOML file that describes the run.")]
+Log = Annotated[
+    Path | None,
+    typer.Option("--log", help="Write the log there, not to standard error; old parts are let go."),
+]
 NewRun = Annotated[
     Path | None,
     typer.Option("--out", help="The run's directory; runs/NAME_OF_CONFIG if not given."),

@@ -13,7 +13,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from colonnade.cli.console import AsJson, Config, NewRun, Resume, RunDirectory, require_network, say
+from colonnade.cli.console import (
+    AsJson,
+    Config,
+    Log,
+    NewRun,
+    Resume,
+    RunDirectory,
+    require_network,
+    say,
+)
 from colonnade.cli.federation_record import audit, backup, restore
 from colonnade.cli.federation_serve import serve
 from colonnade.cli.watch import Live, live_page
@@ -152,6 +161,7 @@ def train(
     out: NewRun = None,
     resume: Resume = False,
     live: Live = False,
+    log: Log = None,
 ) -> None:
     """Open the hub and train with the agents of all parties that a TOML file names.
 
@@ -174,7 +184,7 @@ def train(
     run_directory = out or Path("runs") / config.stem
     name = FederationDirectory(directory).settings.name
     links = spec.fabric.link if isinstance(spec.fabric, GrpcSpec) else None
-    log_to()
+    log_to(log)
     page = live_page(run_directory, wanted=live)
     with page, open_hub(directory, links=links) as hub, watching(spec.method.info.name) as lines:
         summary = train_over(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from colonnade.cli.console import RunDirectory, require_network, say
+from colonnade.cli.console import Log, RunDirectory, require_network, say
 from colonnade.cli.serve import (
     GrpcPort,
     Host,
@@ -44,6 +44,7 @@ def serve(
     wait: Annotated[
         float, typer.Option(help="Seconds to wait for parties that are not connected.", min=0.0)
     ] = 30.0,
+    log: Log = None,
 ) -> None:
     """Serve a run's predictions over HTTP; every party answers for its own columns.
 
@@ -71,7 +72,7 @@ def serve(
         id_column=id_column,
     )
     links = networked_links(run)
-    log_to()
+    log_to(log)
     has_lanes = FederationDirectory(directory).settings.serving is not None
     with open_hub(directory, links=links, serves=True, enrols=not has_lanes) as hub:
         lanes = [HubLane(hub, number) for number in (SERVING_LANES if has_lanes else (0,))]

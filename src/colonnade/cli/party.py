@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from colonnade.cli.console import AsJson, RunDirectory, require_network, say
+from colonnade.cli.console import AsJson, Log, RunDirectory, require_network, say
 from colonnade.cli.party_serve import serve
 
 __all__ = ["party"]
@@ -126,13 +126,13 @@ def budget(
 
 
 @party.command("run")
-def run(home: Home) -> None:
+def run(home: Home, log: Log = None) -> None:
     """Run a party's agent in the foreground, until SIGTERM or Ctrl-C.
 
     Example:  colonnade party run telco
     """
     require_network()
-    _run(home)
+    _run(home, log)
 
 
 @party.command("status")
@@ -254,11 +254,11 @@ def _moment(seconds: float | None) -> str:
     return f"{datetime.datetime.fromtimestamp(seconds, datetime.UTC):%Y-%m-%d %H:%M}"
 
 
-def _run(home: Path) -> None:
+def _run(home: Path, log: Path | None = None) -> None:
     from colonnade.federate.logs import log_to
     from colonnade.federate.party_home import read_party
 
-    log_to(party=read_party(home).name)
+    log_to(log, party=read_party(home).name)
     from colonnade.federate.party_agent import run_agent
 
     run_agent(home)

@@ -11,6 +11,7 @@ from colonnade.fabrics.grpc.front import FrontStatus
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.federate.certificates import load_certificate
 from colonnade.federate.health_endpoints import HttpAnswer, answer_for
+from colonnade.federate.hub_waits import HubWaits
 
 __all__ = ["HubService"]
 
@@ -31,6 +32,7 @@ class HubService:
         self._fronts = fronts
         # Why the register can't be read; none as long as it can.
         self.failure: str | None = None
+        self.waits = HubWaits()
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -59,6 +61,7 @@ class HubService:
         for party, link in links.items():
             connected.add_metric([party], link.is_connected)
         yield connected
+        yield from self._of_waits()
         yield from self._of_fronts()
         certificate = load_certificate(self._hub.identity.certificate, "the hub's certificate")
         yield GaugeMetricFamily(
@@ -66,6 +69,22 @@ class HubService:
             "When the hub's certificate expires",
             value=certificate.not_valid_after_utc.timestamp(),
         )
+
+    def _of_waits(self) -> Iterator[Metric]:
+        counts = CounterMetricFamily(
+            "colonnade_hub_waits", "Waits of at least ten seconds", labels=["party"]
+        )
+        totals = CounterMetricFamily(
+            "colonnade_hub_waited_seconds", "How long they lasted together", labels=["party"]
+        )
+        present = GaugeMetricFamily(
+            "colonnade_hub_waiting_seconds", "How long it is waited for now", labels=["party"]
+        )
+        for party in self._hub.status():
+            counts.add_metric([party], self.waits.counts.get(party, 0))
+            totals.add_metric([party], self.waits.totals.get(party, 0.0))
+            present.add_metric([party], self.waits.present.get(party, 0.0))
+        yield from (counts, totals, present)
 
     def _of_fronts(self) -> Iterator[Metric]:
         open_now = GaugeMetricFamily(

@@ -11,17 +11,27 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import os
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from types import TracebackType
 from typing import Any, TextIO
 
-from colonnade.core.errors import ColonnadeError
+from colonnade.core.errors import ColonnadeError, StorageError
 
 __all__ = ["JsonLines", "log_to"]
 
 _OWN = "colonnade"
 _LONGEST = 500
+# Of a log in a file: the size of each, and how many older ones are kept.
+_FILE_BYTES = 10_000_000
+_NUM_FILES = 5
+_LOG = logging.getLogger("colonnade.process")
 _RESERVED = ("time", "level", "where", "event")
 
 
@@ -53,17 +63,69 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=True, allow_nan=False)
 
 
+class _OwnFile(RotatingFileHandler):
+    """Every file that it begins is for its owner only."""
+
+    def _open(self) -> TextIOWrapper:
+        handle = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        return TextIOWrapper(os.fdopen(handle, "ab"), encoding="ascii", line_buffering=True)
+
+
 def log_to(
-    stream: TextIO | None = None, *, level: int = logging.INFO, **always: Any
+    place: TextIO | Path | None = None, *, level: int = logging.INFO, **always: Any
 ) -> logging.Handler:
-    """Write all logs of this process to a stream (standard error) as JSON lines."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    """Write all logs of this process as JSON lines.
+
+    Warnings of libraries are lines of the log too, and so are errors that nobody caught.
+
+    Args:
+        place: A stream, standard error if none is given; or a file, of which ten megabytes and
+            five files before it are kept.
+        level: The least level of own events.
+        always: What stands in every line.
+
+    Returns:
+        The handler.
+
+    Raises:
+        StorageError: The file can't be written.
+    """
+    handler: logging.Handler
+    if isinstance(place, Path):
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            handler = _OwnFile(
+                place, maxBytes=_FILE_BYTES, backupCount=_NUM_FILES, encoding="ascii"
+            )
+        except OSError as error:
+            raise StorageError(f"{place}: can't be written: {error.strerror}") from error
+    else:
+        handler = logging.StreamHandler(place or sys.stderr)
     handler.setFormatter(JsonLines(always))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger(_OWN).setLevel(level)
+    # Not as text between the lines.
+    logging.captureWarnings(True)
+    # The text of an error in a log handler would quote the record.
+    logging.raiseExceptions = False
+    # Whoever put a hook of its own there keeps it.
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _log_uncaught
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = lambda found: _log_uncaught(
+            found.exc_type, found.exc_value or found.exc_type(), found.exc_traceback
+        )
     return handler
+
+
+def _log_uncaught(
+    kind: type[BaseException], error: BaseException, place: TracebackType | None
+) -> None:
+    """An error that nobody caught, by its type and place."""
+    if not issubclass(kind, SystemExit | KeyboardInterrupt):
+        _LOG.critical("an error that nobody caught", exc_info=(kind, error, place))
 
 
 def _event(record: logging.LogRecord) -> str:

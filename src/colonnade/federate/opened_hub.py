@@ -74,6 +74,7 @@ def open_hub(
     def watch_register() -> None:
         shown = own
         while not is_over.wait(check_seconds):
+            service.waits.look(hub.owed_seconds())
             try:
                 for name, message in admission.newly_refused().items():
                     _LOG.warning("cut off", extra={"fields": {"party": name}})
@@ -109,7 +110,12 @@ def open_hub(
         watching.start()
         around.callback(watching.join)
         around.callback(is_over.set)
-        yield hub
+        try:
+            yield hub
+        except Exception as error:
+            # What ends it is an error in its log, not only in a terminal.
+            _LOG.error("the hub ends: %s", error, exc_info=error)
+            raise
 
 
 def _cut_everybody(hub: Hub) -> None:

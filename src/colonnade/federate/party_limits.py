@@ -12,7 +12,7 @@ from colonnade.core.errors import ConfigError, Refused, StorageError
 from colonnade.files import locked, write_atomically
 from colonnade.protect.policy import refusal
 
-__all__ = ["Limits", "RunTime", "Runs"]
+__all__ = ["Limits", "RunTime", "Runs", "kept_megabytes"]
 
 _DAY_SECONDS = 86_400
 _HOUR_SECONDS = 3_600
@@ -32,6 +32,7 @@ class Limits:
         max_outputs: The width of the task's outputs.
         max_samples: Samples in a run's roll.
         max_parameters: Weights of the party's networks.
+        max_kept_megabytes: What weights of all runs may take on the disk before one more begins.
     """
 
     max_runs: int = 100
@@ -43,6 +44,7 @@ class Limits:
     max_outputs: int = 10_000
     max_samples: int = 100_000_000
     max_parameters: int = 100_000_000
+    max_kept_megabytes: int = 100_000
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -64,6 +66,11 @@ class Limits:
             if value is not None and value > most:
                 what = name.removeprefix("max_").replace("_", " ")
                 raise refusal(party, f"limits.{name}", f"{value} {what}; it allows {most}")
+
+
+def kept_megabytes(home: Path) -> int:
+    """What the weights of all runs in a party's directory take, rounded down."""
+    return sum(file.stat().st_size for file in home.glob("runs/*/*.safetensors")) // 1_000_000
 
 
 class RunTime:

@@ -24,7 +24,7 @@ from colonnade.data.blocks import make_block
 from colonnade.federate.alignments import find_alignment
 from colonnade.federate.own_account import open_account, people_of
 from colonnade.federate.own_settings import effective_settings, own_seed
-from colonnade.federate.party_limits import Runs
+from colonnade.federate.party_limits import Runs, kept_megabytes
 from colonnade.federate.party_sessions import (
     SessionAtParty,
     keyed_table,
@@ -106,7 +106,13 @@ class TrainSession(SessionAtParty):
         num_samples = sum(map(len, roll.samples.values()))
         with noting_refusals(asked.place, "assemble"):
             self._policy.limits.check(
-                self.name, {"max_outputs": num_outputs, "max_samples": num_samples}
+                self.name,
+                {
+                    "max_outputs": num_outputs,
+                    "max_samples": num_samples,
+                    # 'colonnade party prune' makes room.
+                    "max_kept_megabytes": kept_megabytes(self._home),
+                },
             )
             self._policy.check(self.name, terms)
             self._time = self._runs.begin(self._policy.limits, self.name, time.time(), run=run)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from colonnade.core.errors import PartyRestarted, ProtocolError, RunError
-from colonnade.core.fabric import Clock
+from colonnade.core.fabric import TICKS_PER_SECOND, Clock
 from colonnade.core.messages import Call, Reply
 from colonnade.fabrics.grpc.frames import (
     CallBody,
@@ -113,6 +113,12 @@ class CallQueue:
         self._message_bytes = spec.message_bytes
         self._num_sent = 0
         self._open: deque[tuple[int, Call | None, Any]] = deque()
+
+    @property
+    def owed_seconds(self) -> float:
+        """How long the party has owed an answer without a sign; 0 if it owes none."""
+        since = self.signs.silent_since
+        return 0.0 if since is None else (self._clock.now() - since) / TICKS_PER_SECOND
 
     def send(self, call: Call | None, to: Any, timeout: float | None = None) -> bool:
         """Send a call; None sends a barrier, which is answered when all calls before are done.

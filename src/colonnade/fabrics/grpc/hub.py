@@ -131,6 +131,14 @@ class Hub:
             found[name] = found.get(name, LinkStatus()).beside(link.status)
         return found
 
+    def owed_seconds(self) -> dict[str, float]:
+        """How long each party has owed an answer by now, on the lane where it is longest."""
+        found: dict[str, float] = {}
+        for (name, _), link in sorted(self._known.items()):
+            owed = 0.0 if link.calls is None else link.calls.owed_seconds
+            found[name] = max(found.get(name, 0.0), owed)
+        return found
+
     def wait_for(
         self, names: Iterable[str], timeout: float | None = None, *, lane: int = 0
     ) -> tuple[str, ...]:
