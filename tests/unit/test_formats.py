@@ -334,6 +334,18 @@ def test_other_formats_are_refused(
 # Settings on resume
 
 
+def test_training_ranges_that_an_earlier_version_did_not_keep_are_no_difference(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "run"
+    trained("format1-run", run, epochs=1)
+    for file in run.rglob("preparation.json"):
+        plain = read_json(file)
+        assert plain.pop("ranges")
+        write_json(file, plain)
+    trained("format1-run", run, epochs=2, resume=True)
+
+
 def test_a_key_that_is_new_since_then_has_its_default(tmp_path: Path) -> None:
     run = tmp_path / "run"
     trained("format1-run", run, epochs=1)

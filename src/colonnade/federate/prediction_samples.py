@@ -134,7 +134,7 @@ def wanted_ids(
         digest = place.name
         known = _numbers(place, kept.holder, ids)
     numbers, alignment = known
-    presence = _presence(alignment, numbers, blueprint.everyone)
+    presence = _presence(alignment, numbers, blueprint.everyone, blueprint.left)
     own, own_rows = None, None
     if kept.holder in blueprint.everyone:
         own, own_rows = _own_rows(blueprint, spec, kept.holder, ids, table)
@@ -142,9 +142,10 @@ def wanted_ids(
     index = pd.Index(shown[columns[0]].iloc[ids.rows], name=columns[0])
     if len(columns) > 1:
         index = pd.MultiIndex.from_frame(shown[list(columns)].iloc[ids.rows])
-    return Wanted(
+    wanted = Wanted(
         ids=index, digest=digest, numbers=numbers, presence=presence, own=own, own_rows=own_rows
     )
+    return wanted.without(_left(blueprint))
 
 
 def part_of_run(blueprint: Blueprint, run: Path, kept: HolderAlignments, part: str) -> Wanted:
@@ -167,7 +168,7 @@ def part_of_run(blueprint: Blueprint, run: Path, kept: HolderAlignments, part: s
     if holder.block is not None and kept.holder in owners:
         own = blueprint.features({kept.holder: holder.block})[kept.holder]
         own_rows = rows[numbers]
-    return Wanted(
+    wanted = Wanted(
         ids=pd.Index(list(map(holder.ids.ids.__getitem__, rows[numbers].tolist()))),
         digest=digest,
         numbers=numbers,
@@ -177,6 +178,12 @@ def part_of_run(blueprint: Blueprint, run: Path, kept: HolderAlignments, part: s
         values=holder.labels[rows[numbers]],
         part=part,
     )
+    return wanted.without(_left(blueprint))
+
+
+def _left(blueprint: Blueprint) -> tuple[int, ...]:
+    """The places of parties that left for good: nothing of them is asked for."""
+    return tuple(map(blueprint.everyone.index, blueprint.left))
 
 
 def _id_column(spec: Any) -> str | None:
@@ -214,14 +221,17 @@ def _by_row(alignment: PartyAlignment, ids: PreparedIds) -> Rows:
 
 
 def _presence(
-    alignment: PartyAlignment, numbers: Rows, names: tuple[str, ...]
+    alignment: PartyAlignment, numbers: Rows, names: tuple[str, ...], left: tuple[str, ...]
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    absent = [name for name in names if name not in alignment.names]
+    absent = [name for name in names if name not in (*alignment.names, *left)]
     if absent:
         raise ConfigError(f"{', '.join(absent)} had no part in the alignment; align again")
-    table = alignment.presence[:, [alignment.names.index(name) for name in names]]
     found = np.zeros((len(numbers), len(names)), dtype=np.bool_)
-    found[numbers >= 0] = table[numbers[numbers >= 0]]
+    known = numbers >= 0
+    for place, name in enumerate(names):
+        if name in alignment.names:
+            column = alignment.presence[:, alignment.names.index(name)]
+            found[known, place] = column[numbers[known]]
     return found
 
 

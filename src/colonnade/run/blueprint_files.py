@@ -103,7 +103,7 @@ def read_blueprint(root: Path) -> Blueprint:
         if spec.method.needs.pooled
         else preparations,
         left=left,
-        elsewhere=tuple(elsewhere),
+        elsewhere=tuple(name for name in elsewhere if name not in left),
     )
 
 
@@ -178,6 +178,10 @@ def refuse_other_run(root: Path, blueprint: Blueprint) -> None:
         elif file.name == "preparation.json":
             party = before.pop("party", None)
             before = {"party": party, **dump(parse(Preparation, before))}
+            if not before["ranges"]:
+                # An earlier version kept none; they follow from the same rows.
+                before.pop("ranges")
+                now.pop("ranges", None)
         changed = _first_difference(before, now)
         if not changed:
             continue

@@ -19,7 +19,8 @@ def remove_party(root: Path, name: str, *, erase: bool = False) -> tuple[str, ..
     """Note that a party left a run's federation; gives the parties that stay.
 
     What it keeps in the run directory stays there, unread, unless ``erase``: then its weights and
-    its statistics are deleted. Its data files are its own and are never touched.
+    its statistics are deleted. Its data files are its own and are never touched. A party behind a
+    network keeps its own half; here it is no longer asked.
     """
     blueprint = read_blueprint(root)
     info = blueprint.spec.method.info
@@ -27,17 +28,17 @@ def remove_party(root: Path, name: str, *, erase: bool = False) -> tuple[str, ..
         raise ConfigError(f"party '{name}' left the federation in {root} before")
     if name not in blueprint.owners:
         raise ConfigError(f"there is no party '{name}'{nearest(name, blueprint.owners)}")
-    if name in blueprint.elsewhere:
-        raise ConfigError(
-            f"party '{name}' is behind a network and keeps its own half; stop accepting it with "
-            "colonnade federation revoke"
-        )
     if not info.tolerates_missing:
         tolerant = [other for other, item in METHODS.items() if item.info.tolerates_missing]
         raise MissingBlock(
             f"method '{info.name}' needs the blocks of every party it was trained with, so "
             f"'{name}' can't leave; train with a method that can do without: "
             f"{', '.join(tolerant) or 'none here'}"
+        )
+    if erase and name in blueprint.elsewhere:
+        raise ConfigError(
+            f"--erase: party '{name}' is behind a network and keeps its own half; it deletes that "
+            "itself: colonnade party prune"
         )
     stay = tuple(other for other in blueprint.owners if other != name)
     if not stay:
