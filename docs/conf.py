@@ -22,6 +22,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "equations",
     "command_pages",
+    "accessible_pages",
 ]
 exclude_patterns = ["generate"]
 
@@ -45,8 +46,8 @@ html_math_renderer = "mathml"
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
-pygments_style = "friendly"
-pygments_dark_style = "github-dark"
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
 
 
 def setup(app: Sphinx) -> None:

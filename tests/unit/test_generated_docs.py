@@ -57,3 +57,11 @@ def test_the_reference_of_the_command_line_has_every_command() -> None:
 def test_every_method_has_a_diagram() -> None:
     shown = {path.stem for path in (DOCS / "pictures" / "messages").glob("*.svg")}
     assert shown == METHODS.keys()
+
+
+def test_finished_pages_are_mended_once() -> None:
+    from accessible_pages import mended
+
+    once = mended('<aside class="toc-drawer"><p class="caption" role="heading"></p><pre>x</pre>')
+    assert once.count("aria-label") == once.count("aria-level") == once.count("tabindex") == 1
+    assert mended(once) == once
