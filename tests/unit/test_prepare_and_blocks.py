@@ -20,8 +20,8 @@ from colonnade.data.blocks import (
     as_ids,
     make_block,
     read_block,
-    read_labels,
 )
+from colonnade.data.label_columns import read_labels
 from colonnade.data.prepare import Preparation, PrepareSpec
 from colonnade.data.table_files import read_table
 from messages import says

@@ -124,7 +124,7 @@ class TestMulticlass:
 
     def test_balanced_classes_count_alike(self) -> None:
         values = np.array(["a"] * 6 + ["b"] * 3 + ["c"])
-        task = Task.fit("multiclass", values, balanced=True)
+        task = Task.fit("multiclass", values, class_weights="balanced")
         assert task.class_weights == pytest.approx((10 / 18, 10 / 9, 10 / 3))
         generator = torch.Generator().manual_seed(0)
         outputs = torch.randn(10, 3, generator=generator, dtype=DOUBLE)
@@ -140,13 +140,15 @@ class TestMulticlass:
 
     def test_balanced_binary_and_no_classes(self) -> None:
         values = np.array([0, 0, 0, 1])
-        task, plain = (Task.fit("binary", values, balanced=item) for item in (True, False))
+        task, plain = (
+            Task.fit("binary", values, class_weights=item) for item in ("balanced", "none")
+        )
         outputs = torch.tensor([[0.3], [-1.0], [2.0], [0.5]], dtype=DOUBLE)
         targets = task.encode(values, DOUBLE)
         expected = plain.loss(outputs[:3], targets[:3]) + plain.loss(outputs[3:], targets[3:])
         torch.testing.assert_close(task.loss(outputs, targets), expected / 2)
         with pytest.raises(ConfigError, match=r"label_holder.class_weights.*regression"):
-            Task.fit("regression", np.array([1.0, 2.0]), balanced=True)
+            Task.fit("regression", np.array([1.0, 2.0]), class_weights="balanced")
 
     @given(codes=st.lists(st.integers(0, 2), min_size=1, max_size=12))
     def test_what_is_encoded_is_decided_again(self, codes: list[int]) -> None:

@@ -133,7 +133,10 @@ def _parse_scalar(kind: Any, value: Any, path: str) -> Any:
 
 
 def _parse_union(kind: Any, value: Any, choices: Choices, path: str) -> Any:
-    """The first member that fits; if none does, the last member's complaint (the most telling)."""
+    """The first member that fits; if none does, the complaint of the last that takes such values.
+
+    A table is judged by the last member that is one, anything else by the last member of all.
+    """
     members = [member for member in typing.get_args(kind) if member is not type(None)]
     if value is None and len(members) < len(typing.get_args(kind)):
         return None
@@ -142,7 +145,9 @@ def _parse_union(kind: Any, value: Any, choices: Choices, path: str) -> Any:
         try:
             return _parse(member, value, choices, path)
         except ConfigError as error:
-            complaint = error
+            is_table = typing.get_origin(member) in (dict, Mapping)
+            if complaint is None or not isinstance(value, Mapping) or is_table:
+                complaint = error
     raise complaint or _wrong(path, "a value", value)
 
 

@@ -64,6 +64,8 @@ class Task:
     scale: float = 1.0
     # What a sample of each class counts in the loss; all alike if not given.
     class_weights: tuple[float, ...] = ()
+    # Whether every target is followed by what its sample counts in the loss.
+    weighted: bool = False
     # A loss and metrics of the caller's own.
     own_loss: OwnCode | None = None
     own_metrics: Mapping[str, OwnCode] = field(default_factory=dict)
@@ -75,37 +77,51 @@ class Task:
         train_values: Array,
         *,
         loss: str | OwnCode | None = None,
-        balanced: bool = False,
+        class_weights: Mapping[str, float] | Literal["none", "balanced"] = "none",
+        weights: Array | None = None,
         metrics: Mapping[str, OwnCode] | None = None,
     ) -> Task:
         """Learn the classes, or centre and scale, from the training part's labels.
 
-        ``balanced`` has every class count alike in the loss, however many samples it has; the
-        mean weight over the training part is 1.
+        Args:
+            kind: The kind of target.
+            train_values: The labels of the training part.
+            loss: The loss by its name, or the caller's own.
+            class_weights: "balanced" has every class count alike in the loss, however many samples
+                it has; the mean weight over the training part is 1. Or what classes count, by
+                name; 1 if not named.
+            weights: What each of the labels counts, if not all alike.
+            metrics: Metrics of the caller's own.
+
+        Returns:
+            The task.
+
+        Raises:
+            ConfigError: Loss, metrics or class weights don't fit the kind.
+            DataError: The labels don't.
         """
         for taken in sorted({"loss", *_METRICS[kind]} & {*(metrics or {})}):
             raise ConfigError(f"metrics: '{taken}' is measured already; give yours another name")
         own_loss = loss if isinstance(loss, OwnCode) else None
-        own: dict[str, Any] = {"own_loss": own_loss, "own_metrics": dict(metrics or {})}
+        own: dict[str, Any] = {
+            "own_loss": own_loss,
+            "own_metrics": dict(metrics or {}),
+            "weighted": weights is not None,
+        }
         name = loss if isinstance(loss, str) else _DEFAULT_LOSS[kind]
         if name not in _ALLOWED_LOSSES[kind]:
             hint = nearest(name, _ALLOWED_LOSSES[kind])
             raise ConfigError(f"label_holder.loss: '{name}' does not fit a {kind} target{hint}")
         if kind == "regression":
-            if balanced:
+            if class_weights != "none":
                 raise ConfigError(
-                    'label_holder.class_weights: "balanced" needs classes; a regression has none'
+                    "label_holder.class_weights: needs classes; a regression has none"
                 )
-            values = _as_numbers(train_values)
-            return cls(
-                kind=kind,
-                loss_name=name,
-                center=float(values.mean()),
-                scale=float(values.std()) or 1.0,
-                **own,
-            )
+            center, scale = _center_and_scale(_as_numbers(train_values), weights)
+            return cls(kind=kind, loss_name=name, center=center, scale=scale, **own)
         try:
-            distinct, counts = np.unique(train_values, return_counts=True)
+            distinct, codes = np.unique(train_values, return_inverse=True)
+            counts = np.bincount(codes, weights)
             classes = tuple(_plain(item) for item in distinct)
         except TypeError as error:
             raise DataError(
@@ -121,14 +137,8 @@ class Task:
                 f"labels: a binary target has two classes, this one has {len(classes)}; "
                 'set task = "multiclass"'
             )
-        weights = tuple(float(counts.sum() / (len(counts) * count)) for count in counts)
-        return cls(
-            kind=kind,
-            loss_name=name,
-            classes=classes,
-            class_weights=weights if balanced else (),
-            **own,
-        )
+        by_class = _class_weights(class_weights, classes, counts)
+        return cls(kind=kind, loss_name=name, classes=classes, class_weights=by_class, **own)
 
     @property
     def num_outputs(self) -> int:
@@ -145,15 +155,27 @@ class Task:
         """The metric that stopping and tables use; higher is better."""
         return _QUALITY[self.kind]
 
-    def encode(self, values: Array, dtype: torch.dtype) -> Tensor:
-        """Labels as the loss wants them."""
+    def encode(self, values: Array, dtype: torch.dtype, weights: Array | None = None) -> Tensor:
+        """Labels as the loss wants them; ``weights`` stand behind them where samples have some."""
         if self.kind == "regression":
             scaled = (_as_numbers(values) - self.center) / self.scale
-            return torch.tensor(scaled, dtype=dtype)[:, None]
-        codes = self._codes(values)
-        if self.kind == "binary":
-            return torch.tensor(codes, dtype=dtype)[:, None]
-        return torch.tensor(codes, dtype=torch.int64)
+            targets = torch.tensor(scaled, dtype=dtype)[:, None]
+        elif self.kind == "binary":
+            targets = torch.tensor(self._codes(values), dtype=dtype)[:, None]
+        else:
+            targets = torch.tensor(self._codes(values), dtype=torch.int64)
+        if not self.weighted:
+            return targets
+        counted = np.ones(len(values)) if weights is None else weights
+        beside = torch.tensor(counted, dtype=dtype)[:, None]
+        return torch.cat([targets.to(dtype).view(len(values), -1), beside], dim=1)
+
+    def _apart(self, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Targets, and what their samples count, if not all alike."""
+        if not self.weighted:
+            return targets, None
+        own = targets[:, 0].long() if self.kind == "multiclass" else targets[:, :-1]
+        return own, targets[:, -1]
 
     @property
     def loss_function(self) -> Callable[[Tensor, Tensor], Tensor]:
@@ -163,7 +185,7 @@ class Task:
     @property
     def _is_plain(self) -> bool:
         """Whether torch's own mean is the loss."""
-        return not self.class_weights and self.own_loss is None
+        return not self.class_weights and not self.weighted and self.own_loss is None
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss over the batch."""
@@ -173,11 +195,14 @@ class Task:
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss of every sample by itself."""
+        targets, counted = self._apart(targets)
         if self.own_loss is None:
             found = LOSSES[self.loss_name](outputs, targets, reduction="none")
         else:
             found = _own_losses(self.own_loss, outputs, targets)
         found = found.flatten(1).mean(1) if found.dim() > 1 else found
+        if counted is not None:
+            found = found * counted
         if not self.class_weights:
             return found
         weights = torch.tensor(self.class_weights, dtype=found.dtype)
@@ -272,6 +297,36 @@ class Task:
                 "part; use more samples, another split seed, or leave those samples out"
             )
         return np.array([places[item] for item in plain], dtype=np.int64)
+
+
+def _center_and_scale(values: Array, weights: Array | None) -> tuple[float, float]:
+    """Mean and standard deviation; of weighted values as if they were repeated."""
+    if weights is None:
+        return float(values.mean()), float(values.std()) or 1.0
+    center = float(np.average(values, weights=weights))
+    variance = float(np.average((values - center) ** 2, weights=weights))
+    return center, variance**0.5 or 1.0
+
+
+def _class_weights(
+    given: Mapping[str, float] | Literal["none", "balanced"],
+    classes: tuple[Any, ...],
+    counts: Array,
+) -> tuple[float, ...]:
+    """What a sample of each class counts; nothing if all count alike."""
+    if isinstance(given, str):
+        if given == "none":
+            return ()
+        return tuple(float(counts.sum() / (len(counts) * count)) for count in counts)
+    texts = [str(item) for item in classes]
+    for name, weight in given.items():
+        if name not in texts:
+            raise ConfigError(
+                f"label_holder.class_weights: no class '{name}'{nearest(name, texts)}"
+            )
+        if not 0 < weight < np.inf:
+            raise ConfigError(f"label_holder.class_weights.{name}: above 0, got {weight}")
+    return tuple(float(given.get(text, 1.0)) for text in texts) if given else ()
 
 
 def _own_losses(own: OwnCode, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -28,7 +28,6 @@ __all__ = [
     "label_values",
     "make_block",
     "read_block",
-    "read_labels",
     "require_columns",
 ]
 
@@ -142,6 +141,8 @@ class Labels:
         ids: The sample id of each value, as text.
         values: A class or a number for each id.
         name: The name of the label in messages.
+        weights: What each sample counts in the loss; all alike if not given.
+        times: When each sample was, where samples are split by time.
 
     Raises:
         DataError: An id is there twice, a value is missing, or the numbers differ.
@@ -150,9 +151,14 @@ class Labels:
     ids: np.ndarray[Any, Any]
     values: np.ndarray[Any, Any]
     name: str = "label"
+    weights: np.ndarray[Any, Any] | None = None
+    times: np.ndarray[Any, Any] | None = None
 
     def __post_init__(self) -> None:
         check_unique(self.ids, f"labels '{self.name}'")
+        for what, given in (("sample weights", self.weights), ("times", self.times)):
+            if given is not None and len(given) != len(self.ids):
+                raise DataError(f"{what}: {len(given)} for {len(self.ids)} labels; give one each")
         if len(self.values) != len(self.ids):
             raise DataError(
                 f"labels '{self.name}': {len(self.ids)} ids for {len(self.values)} values; "
@@ -358,25 +364,3 @@ def read_block(
     """
     table, notes = read_noted_table(path, text_columns=[id_column], csv=csv)
     return replace(make_block(owner, table, id_column=id_column, columns=columns), notes=notes)
-
-
-def read_labels(path: Path, *, id_column: str, column: str, csv: CsvSpec | None = None) -> Labels:
-    """Read labels from a file.
-
-    Args:
-        path: The file: CSV, TSV or Parquet.
-        id_column: The column that holds the ids.
-        column: The column that holds the labels.
-        csv: How a CSV file is written, where that is not to be found out.
-
-    Returns:
-        The labels.
-
-    Raises:
-        DataError: The file can't be read, or a column, an id or a label is missing.
-    """
-    table, _ = read_noted_table(path, text_columns=[id_column], csv=csv)
-    where = f"labels '{column}' in {path.name}"
-    require_columns(table, [id_column, column], where)
-    ids = as_ids(table[id_column], where)
-    return Labels(ids=ids, values=label_values(table[column]), name=column)

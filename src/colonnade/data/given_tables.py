@@ -9,7 +9,7 @@ where the caller says that rows are in the same order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.data.blocks import Block, Labels, as_ids, label_values, make_block
+from colonnade.data.label_columns import as_times, as_weights
 from colonnade.data.table_files import read_table
 
 __all__ = ["ROW_ORDER", "BlockLike", "GivenData", "LabelsLike", "give", "row_ids"]
@@ -53,6 +54,8 @@ def give(
     label_holder: str | None = None,
     ids: Any = None,
     id_columns: Mapping[str, str] | None = None,
+    weights: Any = None,
+    time: str | None = None,
     is_new: bool = False,
 ) -> GivenData:
     """Make blocks and labels from what a caller gave.
@@ -64,6 +67,9 @@ def give(
         ids: One id per row for everything, or ``ROW_ORDER``.
         id_columns: The column of each party's table that holds its ids. A table whose index has
             that name may leave it out.
+        weights: What each labelled sample counts: a series, an array, or the name of a column of
+            the label holder's table; or none.
+        time: The column of the label holder's table by which samples are split, if any.
         is_new: Whether the blocks are samples to predict, of a federation that is trained: then
             equal row indexes count as ids, because pieces of one table can't be told from others.
 
@@ -76,12 +82,14 @@ def give(
     """
     _check_names(blocks, id_columns or {})
     tables = {name: _as_values(item, f"block of party '{name}'") for name, item in blocks.items()}
-    if isinstance(labels, str):
-        column = (id_columns or {}).get(label_holder or "")
-        labels, tables = _label_column(labels, tables, label_holder, column)
-    labels = _as_series(labels)
+    taken: dict[str, Any] = {"labels": labels, "sample_weight": weights, "data.split.time": time}
+    for said, name in taken.items():
+        if isinstance(name, str):
+            column = (id_columns or {}).get(label_holder or "")
+            taken[said], tables = _holder_column(said, name, tables, label_holder, column)
+    labels = _as_series(taken["labels"])
     if isinstance(ids, str):
-        return _in_row_order(tables, labels, ids)
+        return _with_columns(_in_row_order(tables, labels, ids), taken, by_row=True)
     made, rows = {}, {}
     for name, values in tables.items():
         if isinstance(values, Block):
@@ -98,7 +106,31 @@ def give(
         rows["the labels"] = labels.index
     if not is_new:
         _refuse_separate_rows(rows)
-    return GivenData(blocks=made, labels=_labels(labels, ids))
+    given = GivenData(blocks=made, labels=_labels(labels, ids))
+    return _with_columns(given, taken, by_row=ids is not None)
+
+
+def _with_columns(given: GivenData, taken: Mapping[str, Any], *, by_row: bool) -> GivenData:
+    """The same with sample weights and times beside the labels, where there are some."""
+    if given.labels is None:
+        return given
+    found = {}
+    for said in ("sample_weight", "data.split.time"):
+        column = _as_series(taken[said])
+        if isinstance(column, pd.Series) and not by_row:
+            places = pd.Index(as_ids(column.index, said)).get_indexer(pd.Index(given.labels.ids))
+            absent = int((places < 0).sum())
+            if absent:
+                raise DataError(f"{said}: none for {absent} of {len(places)} labelled samples")
+            column = column.iloc[places]
+        found[said] = column
+    weights, times = found.values()
+    labels = replace(
+        given.labels,
+        weights=None if weights is None else as_weights(weights, "sample_weight"),
+        times=None if times is None else as_times(times),
+    )
+    return replace(given, labels=labels)
 
 
 def _check_names(blocks: Any, id_columns: Mapping[str, str]) -> None:
@@ -164,10 +196,10 @@ def _as_values(item: Any, where: str) -> Block | pd.DataFrame | np.ndarray[Any, 
     )
 
 
-def _label_column(
-    column: str, tables: Mapping[str, Any], holder: str | None, id_column: str | None
+def _holder_column(
+    said: str, column: str, tables: Mapping[str, Any], holder: str | None, id_column: str | None
 ) -> tuple[pd.Series[Any], dict[str, Any]]:
-    """The labels out of the label holder's own table, and the tables without them."""
+    """A column out of the label holder's own table, and the tables without it."""
     having = [
         name
         for name, item in tables.items()
@@ -177,17 +209,17 @@ def _label_column(
     if not isinstance(own, pd.DataFrame):
         hint = f"; label_holder={having[0]!r} has it" if len(having) == 1 else ""
         raise ConfigError(
-            f"labels: '{column}' is a column's name, so the label holder must have a table, and "
+            f"{said}: '{column}' is a column's name, so the label holder must have a table, and "
             f"'{holder}' has none{hint}"
         )
     if holder not in having:
         hint = f"; '{having[0]}' has it" if having else nearest(column, [str(c) for c in own])
-        raise ConfigError(f"labels: the table of '{holder}' has no column '{column}'{hint}")
+        raise ConfigError(f"{said}: the table of '{holder}' has no column '{column}'{hint}")
     assert holder is not None
-    labels = own[column]
+    found = own[column]
     if id_column is not None and id_column in own.columns:
-        labels = labels.set_axis(own[id_column])
-    return labels, {**tables, holder: own.drop(columns=[column])}
+        found = found.set_axis(own[id_column])
+    return found, {**tables, holder: own.drop(columns=[column])}
 
 
 def _as_series(labels: Any) -> Any:

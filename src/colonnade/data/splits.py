@@ -21,10 +21,15 @@ Samples = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSpec:
-    """Shares of the samples for validation and test; the rest trains."""
+    """Shares of the samples for validation and test; the rest trains.
+
+    With ``time``, a column of the label holder, the latest samples are for test and those before
+    them for validation; samples of the same time stay together.
+    """
 
     validation: float = 0.15
     test: float = 0.15
+    time: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("validation", "test"):
@@ -38,13 +43,20 @@ class SplitSpec:
 
 
 def split_samples(
-    num_samples: int, spec: SplitSpec, *, seed: int, test: Samples | None = None
+    num_samples: int,
+    spec: SplitSpec,
+    *,
+    seed: int,
+    test: Samples | None = None,
+    times: np.ndarray[Any, Any] | None = None,
 ) -> Mapping[str, Samples]:
     """Sample numbers of each part, ascending; parts of no samples are left out.
 
     ``test`` gives the test part outright, where a data set has an official one; the validation
-    share is then taken of the rest.
+    share is then taken of the rest. ``times`` of all samples split them by time.
     """
+    if times is not None:
+        return _by_time(times, spec)
     order = shuffled(num_samples, derive_seed(seed, "split"))
     if test is None:
         num_test = round(num_samples * spec.test)
@@ -61,3 +73,29 @@ def split_samples(
         )
     parts = {"train": train, "validation": validation, "test": test}
     return {name: np.sort(samples) for name, samples in parts.items() if len(samples)}
+
+
+def _by_time(times: np.ndarray[Any, Any], spec: SplitSpec) -> Mapping[str, Samples]:
+    """The latest samples for test, those before them for validation."""
+    count = len(times)
+    ordered = np.sort(times)
+
+    def since(share: float) -> float:
+        """The first time of the latest ``share`` of samples."""
+        num_late = round(count * share)
+        return float(ordered[count - num_late]) if num_late else np.inf
+
+    is_test = times >= since(spec.test)
+    is_held_out = times >= since(spec.validation + spec.test)
+    parts = {
+        "train": np.flatnonzero(~is_held_out),
+        "validation": np.flatnonzero(is_held_out & ~is_test),
+        "test": np.flatnonzero(is_test),
+    }
+    for part, share in (("train", 1.0), ("validation", spec.validation), ("test", spec.test)):
+        if share and not len(parts[part]):
+            raise DataError(
+                f"data.split.time: '{spec.time}' leaves no sample for the {part} part, because too "
+                "many have the same time; use other shares, or a finer time"
+            )
+    return {name: samples for name, samples in parts.items() if len(samples)}

@@ -11,12 +11,13 @@ import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.task import TaskKind
 from colonnade.data.blocks import Block, Labels
 from colonnade.data.given_tables import row_ids
+from colonnade.data.label_columns import as_weights
 from colonnade.estimator.columns import (
     Columns,
     assign_columns,
@@ -120,7 +121,9 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         table = X if isinstance(X, pd.DataFrame) else pd.DataFrame(X)
         return table.set_axis(names, axis=1)
 
-    def _train(self, table: pd.DataFrame, target: Array, kind: TaskKind) -> None:
+    def _train(
+        self, table: pd.DataFrame, target: Array, kind: TaskKind, sample_weight: Any
+    ) -> None:
         holder = "label_holder" if self.label_holder is None else self.label_holder
         if not isinstance(holder, str) or not holder:
             raise ConfigError(f"label_holder: expected a name or None, got {holder!r}")
@@ -128,9 +131,16 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         named = hasattr(self, "feature_names_in_")
         parties = assign_columns(self.parties, names, named=named, numbers=self._numbers)
         spec = run_spec(self.get_params(deep=False), kind, len(table))
+        weights = None
+        if sample_weight is not None:
+            # Its dtype and length as scikit-learn checks them; a negative one is refused below.
+            counted = _check_sample_weight(sample_weight, table, dtype=np.float64)
+            weights = as_weights(counted, "sample_weight")
         sources = Sources(
             blocks=blocks_by_party(table, parties),
-            labels=Labels(ids=row_ids(len(table)), values=target, name=label_name(names)),
+            labels=Labels(
+                ids=row_ids(len(table)), values=target, name=label_name(names), weights=weights
+            ),
             label_holder=holder,
             kind=kind,
         )
@@ -186,12 +196,13 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
     >>> model.result_.save("model")
     """
 
-    def fit(self, X: Any, y: Any) -> VerticalClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> VerticalClassifier:
         """Train over the columns of all parties.
 
         Args:
             X: A table (samples, columns), as a DataFrame or an array.
             y: The class of each sample.
+            sample_weight: What each sample counts in the loss; all alike if not given.
 
         Returns:
             The estimator itself.
@@ -207,7 +218,8 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
             raise DataError(
                 f"y: there is only 1 class, {classes.tolist()[0]!r}; training needs at least two"
             )
-        self._train(table, target, "binary" if len(classes) == 2 else "multiclass")
+        kind: TaskKind = "binary" if len(classes) == 2 else "multiclass"
+        self._train(table, target, kind, sample_weight)
         self.classes_: Array = classes
         return self
 
@@ -262,18 +274,19 @@ class VerticalRegressor(RegressorMixin, _VerticalEstimator):  # type: ignore[mis
     random_state and settings.
     """
 
-    def fit(self, X: Any, y: Any) -> VerticalRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> VerticalRegressor:
         """Train over the columns of all parties.
 
         Args:
             X: A table (samples, columns), as a DataFrame or an array.
             y: The number of each sample.
+            sample_weight: What each sample counts in the loss; all alike if not given.
 
         Returns:
             The estimator itself.
         """
         table, target = self._checked(X, y, numeric_target=True)
-        self._train(table, target, "regression")
+        self._train(table, target, "regression", sample_weight)
         return self
 
     def predict(self, X: Any) -> Array:

@@ -24,6 +24,7 @@ from colonnade.core.config import dump
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.parties import Parties, Patience
 from colonnade.data.blocks import Block, make_block, require_columns
+from colonnade.data.label_columns import NOTHING_BESIDE, BesideLabels, beside_labels
 from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
 from colonnade.federate.alignments import HolderAlignments
@@ -65,6 +66,7 @@ class HolderTable:
     labels: np.ndarray[Any, Any]
     label_name: str
     block: Block | None
+    beside: BesideLabels = NOTHING_BESIDE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,13 +98,21 @@ def read_holder_table(spec: RunSpec, name: str) -> HolderTable:
     ids, table = read_keyed_table(file, columns, spec.align, f"ids of '{name}'")
     require_columns(table, [holder.label], f"labels '{holder.label}' in {file.name}")
     labels = table[holder.label].to_numpy()
+    beside = beside_labels(table, holder.sample_weight, spec.data.split.time, file.name)
     block = None
     if own is not None:
-        features: pd.DataFrame = table.drop(columns=[holder.label])
+        beside_label = [item for item in spec.label_columns if item not in (own.columns or ())]
+        features: pd.DataFrame = table.drop(columns=beside_label)
         block = make_block(name, features, ids=ids.ids[:], columns=own.columns)
         block = replace(block, origin=ids.rows)
     return HolderTable(
-        name=name, terms=spec.align, ids=ids, labels=labels, label_name=holder.label, block=block
+        name=name,
+        terms=spec.align,
+        ids=ids,
+        labels=labels,
+        label_name=holder.label,
+        block=block,
+        beside=beside,
     )
 
 

@@ -160,7 +160,9 @@ def part_of_run(blueprint: Blueprint, run: Path, kept: HolderAlignments, part: s
     table = alignment.presence[:, [alignment.names.index(name) for name in owners]]
     found = np.flatnonzero((rows >= 0) & table.any(axis=1))
     found = found[usable_samples(spec, owners, table[found])]
-    roll = draw_roll(spec, owners, table[found])
+    times = holder.beside.times
+    times = None if times is None else times[rows[found]]
+    roll = draw_roll(spec, owners, table[found], times=times)
     if part not in roll.samples:
         raise ConfigError(f"--part {part}: there are {', '.join(roll.samples)}")
     numbers = found[roll.samples[part]]

@@ -92,7 +92,8 @@ class RemoteRun:
             rows=samples.rows[kept],
             table=samples.table[kept],
         )
-        roll = draw_roll(spec, owners, samples.table)
+        weights, times = (None if item is None else item[samples.rows] for item in holder.beside)
+        roll = draw_roll(spec, owners, samples.table, times=times)
         values = holder.labels[samples.rows]
         # The label holder's own block, where it has one, is the only one that is here.
         own = {}
@@ -105,6 +106,7 @@ class RemoteRun:
             label_holder=holder.name,
             label_name=holder.label_name,
             values=values,
+            weights=weights,
             kind=None,
             roll=roll,
             num_rows={"labels": holder.ids.num_rows, **dict.fromkeys(own, holder.ids.num_rows)},
@@ -119,6 +121,7 @@ class RemoteRun:
             features=blueprint.features(blocks),
             rows=rows,
             labels={part: values[numbers] for part, numbers in roll.samples.items()},
+            weights=roll.weights(weights),
             roll=roll,
             alignment=samples.digest,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,8 @@ class TrainingData:
     rows: Mapping[str, Rows]
     labels: Mapping[str, np.ndarray[Any, Any]]
     roll: Roll
+    # What samples count in the loss, by part, if not all alike; 1 on the average in training.
+    weights: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     associations: tuple[Association, ...] = ()
     # The digest of the alignment between organisations that found the samples.
     alignment: str | None = None
@@ -137,6 +139,7 @@ class Blueprint:
             features=self.features(arrangement.blocks),
             rows=arrangement.rows,
             labels={part: values[numbers] for part, numbers in roll.samples.items()},
+            weights=roll.weights(arrangement.weights),
             roll=roll,
             associations=arrangement.associations,
         )
@@ -253,7 +256,9 @@ class Blueprint:
     ) -> dict[str, LabelPart]:
         return {
             part: LabelPart(
-                values=values, targets=self.task.encode(values, dtype), plan=plans[part]
+                values=values,
+                targets=self.task.encode(values, dtype, data.weights.get(part)),
+                plan=plans[part],
             )
             for part, values in data.labels.items()
         }

@@ -47,6 +47,8 @@ def _plain_blueprint(root: Path, blueprint: Blueprint) -> dict[Path, Any]:
     # Without the code of a caller's own, with which the settings are refused.
     for key in ("own_loss", "own_metrics"):
         known.pop(key)
+    if not known["weighted"]:
+        known.pop("weighted")
     task = {
         **known,
         "label": blueprint.label_name,

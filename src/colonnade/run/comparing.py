@@ -106,6 +106,7 @@ def _trained_alone(blueprint: Blueprint, data: TrainingData) -> Federation:
         features={holder: data.features[holder]},
         rows={holder: data.rows[holder]},
         labels=data.labels,
+        weights=data.weights,
         roll=roll,
     )
     federation = alone.build(shared)

@@ -45,6 +45,7 @@ def fit(
     fusion: Factory | None = None,
     loss: Loss | str | None = None,
     metrics: Mapping[str, Metric] | None = None,
+    sample_weight: Any = None,
     settings: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     callback: Callback | None = None,
@@ -79,6 +80,8 @@ def fit(
             in standard deviations from the mean.
         metrics: Functions of true and predicted labels by name, more is better; ``stop.metric`` may
             name one. A run with functions stays in memory: none of them can be written down.
+        sample_weight: What each sample counts in the loss: a series with ids as index, an array
+            beside ``ids``, or the name of a column of the label holder's table.
         settings: Any further settings of a run's TOML file, e.g. ``{"stop": {"patience": 5}}``.
         out: A directory to keep the run in; by default nothing is written.
         callback: A function that gets the event of every exchange: its number, its loss, and the
@@ -107,7 +110,15 @@ def fit(
         loss=loss,
         metrics=metrics,
     )
-    given = give(blocks, labels, label_holder=label_holder, ids=ids, id_columns=id_columns)
+    given = give(
+        blocks,
+        labels,
+        label_holder=label_holder,
+        ids=ids,
+        id_columns=id_columns,
+        weights=sample_weight,
+        time=spec.data.split.time,
+    )
     made = dict(given.blocks)
     for name, party in spec.party.items():
         if party.columns is not None and name in made:
@@ -175,7 +186,7 @@ def _refuse_sources(spec: RunSpec) -> None:
         "data.dataset": spec.data.dataset,
         **{
             f"label_holder.{key}": getattr(spec.label_holder, key)
-            for key in ("name", "file", "id", "label")
+            for key in ("name", "file", "id", "label", "sample_weight")
         },
         **{
             f"party.{name}.{key}": getattr(party, key)
@@ -186,6 +197,6 @@ def _refuse_sources(spec: RunSpec) -> None:
     for path, value in named.items():
         if value is not None:
             raise ConfigError(
-                f"settings.{path}: fit takes blocks, labels, label_holder and id_column as "
-                "arguments; leave it out"
+                f"settings.{path}: fit takes blocks, labels, label_holder, id_column and "
+                "sample_weight as arguments; leave it out"
             )

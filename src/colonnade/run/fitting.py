@@ -29,6 +29,7 @@ def fit_blueprint(spec: RunSpec, sources: Sources, arrangement: Arrangement) -> 
         label_holder=sources.label_holder,
         label_name=sources.labels.name,
         values=arrangement.values,
+        weights=arrangement.weights,
         kind=sources.kind,
         roll=arrangement.roll,
         num_rows=arrangement.num_rows,
@@ -43,6 +44,7 @@ def blueprint_of(
     label_holder: str,
     label_name: str,
     values: np.ndarray[Any, Any],
+    weights: np.ndarray[Any, Any] | None,
     kind: TaskKind | None,
     roll: Roll,
     num_rows: Mapping[str, int],
@@ -57,6 +59,7 @@ def blueprint_of(
         label_holder: Who has the labels.
         label_name: The label's name.
         values: The label of every sample.
+        weights: What every sample counts in the loss, if not all alike.
         kind: The kind of target, where the source of the data knows it.
         roll: The samples of every part.
         num_rows: How many rows every block and the labels had.
@@ -80,7 +83,8 @@ def blueprint_of(
         kind,
         values[roll.samples["train"]],
         loss=spec.label_holder.loss,
-        balanced=spec.label_holder.class_weights == "balanced",
+        class_weights=spec.label_holder.class_weights,
+        weights=None if weights is None else weights[roll.samples["train"]],
         metrics=spec.label_holder.metrics,
     )
     if spec.stop.metric is not None and spec.stop.metric not in task.metric_names:

@@ -69,6 +69,8 @@ def _labels(data: TrainingData) -> str:
     for part, values in sorted(data.labels.items()):
         digest.update(f"\n{part} {len(values)}\n".encode())
         digest.update("\x1f".join(map(str, values.tolist())).encode())
+        if part in data.weights:
+            digest.update(data.weights[part].tobytes())
         digest.update(data.roll.samples[part].tobytes() + data.roll.presence[part].tobytes())
     return digest.hexdigest()
 

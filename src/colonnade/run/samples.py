@@ -65,6 +65,19 @@ class Roll:
         """How many samples of each part everybody has."""
         return {part: int(table.all(axis=1).sum()) for part, table in self.presence.items()}
 
+    def weights(self, given: np.ndarray[Any, Any] | None) -> dict[str, np.ndarray[Any, Any]]:
+        """What the samples of every part count in the loss: 1 on the average in training.
+
+        ``given`` are the weights by sample number; without them all count alike, and nothing is
+        returned.
+        """
+        if given is None:
+            return {}
+        mean = given[self.samples["train"]].mean()
+        if not mean > 0:
+            raise DataError("sample weights: all of the training part are 0; let some be above")
+        return {part: given[numbers] / mean for part, numbers in self.samples.items()}
+
     def rows(self, name: str, part: str, row_of_sample: Rows) -> Rows:
         """A party's own row for every sample of a part; -1 where it counts as absent."""
         own = row_of_sample[self.samples[part]]
@@ -80,6 +93,8 @@ class Arrangement:
 
     blocks: Mapping[str, Block | PooledBlock]
     values: np.ndarray[Any, Any]
+    # What every sample counts in the loss, if not all alike.
+    weights: np.ndarray[Any, Any] | None = None
     # The row of every sample number in each block; -1 where it is not.
     rows: Mapping[str, Rows]
     # How many rows each block and the labels had.
@@ -134,19 +149,24 @@ def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
     if len(kept) < len(table):
         alignment, table = _only(alignment, kept), table[kept]
     values = sources.labels.values[alignment.label_rows]
+    times, weights = (
+        None if item is None else item[alignment.label_rows]
+        for item in (sources.labels.times, sources.labels.weights)
+    )
     known = _AllValues(labels=values, blocks=blocks, rows=alignment.rows)
     test = _official_test(sources, alignment)
     used = {name: narrowed(block, alignment.rows[name]) for name, block in blocks.items()}
     arrangement = Arrangement(
         blocks={name: block for name, (block, _) in used.items()},
         values=values,
+        weights=weights,
         rows={name: rows for name, (_, rows) in used.items()},
         num_rows={
             **{name: len(block.ids) for name, block in blocks.items()},
             "labels": len(sources.labels.ids),
         },
-        roll=draw_roll(spec, owners, table, test=test, known=known),
-        associations=_associations(spec, sources, owners, table, test, known),
+        roll=draw_roll(spec, owners, table, test=test, known=known, times=times),
+        associations=_associations(spec, sources, owners, table, test, known, times),
     )
     return _pooled(arrangement, sources.label_holder) if pools else arrangement
 
@@ -173,9 +193,11 @@ def _associations(
     table: Table,
     test: np.ndarray[Any, Any] | None,
     known: KnownValues,
+    times: np.ndarray[Any, Any] | None,
 ) -> tuple[Association, ...]:
     """How presence goes with the label in the training part, of samples that nobody has too."""
-    own = split_samples(len(table), spec.data.split, seed=spec.seed, test=test)["train"]
+    split = split_samples(len(table), spec.data.split, seed=spec.seed, test=test, times=times)
+    own = split["train"]
     stays = draw_presence(spec.data.presence, owners, "train", own, seed=spec.seed, known=known)
     here = table[own] & stays
     if here.all():
@@ -199,12 +221,14 @@ def draw_roll(
     *,
     test: np.ndarray[Any, Any] | None = None,
     known: KnownValues | None = None,
+    times: np.ndarray[Any, Any] | None = None,
 ) -> Roll:
     """Split the samples into parts, and draw who counts as having which.
 
-    Only where all blocks are in one process, their values are ``known``.
+    Only where all blocks are in one process, their values are ``known``. ``times`` of all samples
+    split them by time.
     """
-    numbers = split_samples(len(table), spec.data.split, seed=spec.seed, test=test)
+    numbers = split_samples(len(table), spec.data.split, seed=spec.seed, test=test, times=times)
     samples, presence = {}, {}
     for part, own in numbers.items():
         stays = draw_presence(spec.data.presence, owners, part, own, seed=spec.seed, known=known)

@@ -22,10 +22,10 @@ from colonnade.data.blocks import (
     label_values,
     make_block,
     read_block,
-    read_labels,
     require_columns,
 )
 from colonnade.data.datasets import load_dataset
+from colonnade.data.label_columns import beside_labels, read_labels
 from colonnade.data.leaks import is_recoded, says_the_same
 from colonnade.run.alignment_files import (
     key_columns,
@@ -89,12 +89,14 @@ def load_sources(spec: RunSpec) -> Sources:
 
 def _from_dataset(spec: RunSpec) -> Sources:
     holder = spec.label_holder
-    for key in ("file", "id", "label"):
+    for key in ("file", "id", "label", "sample_weight"):
         if getattr(holder, key) is not None:
             raise ConfigError(
                 f"label_holder.{key}: data.dataset '{spec.data.dataset}' brings its own labels; "
                 "leave one of the two out"
             )
+    if spec.data.split.time is not None:
+        raise ConfigError("data.split.time: a named data set has no times; leave it out")
     assert spec.data.dataset is not None
     dataset = load_dataset(spec.data.dataset, num_parties=spec.data.num_parties)
     blocks = dict(dataset.blocks)
@@ -155,15 +157,19 @@ def _from_files(spec: RunSpec) -> Sources:
             key = "file" if party.file is None else "id"
             raise ConfigError(f"party.{name}.{key}: missing; it has no default")
         block, tables[name] = _read_block(spec, name, party.file, party.id)
-        if party.columns is None and party.file == file and holder.label in block.columns:
-            # The label holder's own file has the label in it: not a feature unless asked for.
-            assert isinstance(block.values, pd.DataFrame)
-            values = block.values.drop(columns=[holder.label])
-            block = replace(block, values=values)
+        if party.columns is None and party.file == file:
+            block = _features(block, spec)
         blocks[name] = block
     if spec.data.alignment is None:
         csv = holder.csv or spec.csv_of(holder.name)
-        labels = read_labels(file, id_column=id_column, column=holder.label, csv=csv)
+        labels = read_labels(
+            file,
+            id_column=id_column,
+            column=holder.label,
+            weight=holder.sample_weight,
+            time=spec.data.split.time,
+            csv=csv,
+        )
         alignment = None
     else:
         labels, ids = _read_keyed_labels(spec, file, id_column)
@@ -176,6 +182,13 @@ def _from_files(spec: RunSpec) -> Sources:
         kind=holder.task,
         alignment=alignment,
     )
+
+
+def _features(block: Block, spec: RunSpec) -> Block:
+    """The label holder's own columns but for the label and what stands beside it."""
+    assert isinstance(block.values, pd.DataFrame)
+    others = [name for name in spec.label_columns if name in block.columns]
+    return replace(block, values=block.values.drop(columns=others)) if others else block
 
 
 def _read_block(
@@ -203,5 +216,10 @@ def _read_keyed_labels(spec: RunSpec, file: Path, id_column: str) -> tuple[Label
     csv = holder.csv or spec.csv_of(holder.name)
     ids, table = read_keyed_table(file, columns, spec.align, "ids of the labels", csv)
     require_columns(table, [holder.label], f"labels '{holder.label}' in {file.name}")
-    values = label_values(table[holder.label])
-    return Labels(ids=as_ids(ids.ids[:], "labels"), values=values, name=holder.label), ids
+    beside = beside_labels(table, holder.sample_weight, spec.data.split.time, file.name)
+    return Labels(
+        ids=as_ids(ids.ids[:], "labels"),
+        values=label_values(table[holder.label]),
+        name=holder.label,
+        **beside._asdict(),
+    ), ids

@@ -100,8 +100,10 @@ class LabelHolderSpec:
     loss: OwnCode | str | None = None
     # Metrics of the caller's own, of true and predicted labels; only from Python.
     metrics: Mapping[str, OwnCode] = field(default_factory=dict)
-    # Whether every class counts alike in the loss, however many samples it has.
-    class_weights: Literal["none", "balanced"] = "none"
+    # Whether every class counts alike in the loss, however many samples it has; or what some count.
+    class_weights: Mapping[str, float] | Literal["none", "balanced"] = "none"
+    # The column of the label holder's table that says what each sample counts in the loss.
+    sample_weight: str | None = None
     fusion: FusionSpec = field(default_factory=MLPFusionSpec)
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
     # What stands at the label holder's own door: gradients, averages and the like pass it.
@@ -205,6 +207,13 @@ class RunSpec:
                 "data.alignment: needs the table [align] with which it was made, to check that "
                 "the ids are still the same"
             )
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """Columns of the label holder's table that are no features unless asked for."""
+        holder = self.label_holder
+        named = (holder.label, holder.sample_weight, self.data.split.time)
+        return tuple(name for name in named if name is not None)
 
     def csv_of(self, party: str) -> CsvSpec:
         """How a party's CSV file is written."""

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from colonnade.core.errors import DataError
-from colonnade.data.blocks import Block, Labels, read_block, read_labels
+from colonnade.data.blocks import Block, Labels, read_block
 from colonnade.data.datasets.description import (
     Dataset,
     DatasetEntry,
@@ -18,6 +18,7 @@ from colonnade.data.datasets.description import (
     numbered_ids,
     words,
 )
+from colonnade.data.label_columns import read_labels
 
 __all__ = ["ENTRIES"]
 
