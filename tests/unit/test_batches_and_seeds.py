@@ -11,6 +11,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
 
 from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import ConfigError
@@ -85,7 +87,7 @@ class TestDrawingFrom:
             fail()
         assert torch.equal(torch.get_rng_state(), before)
 
-    def test_another_thread_draws_before_or_after_and_never_in_between(self) -> None:
+    def test_another_thread_draws_in_between_and_changes_nothing(self) -> None:
         def drawn(seed: int) -> torch.Tensor:
             with drawing_from(seed):
                 return torch.rand(4)
@@ -96,9 +98,7 @@ class TestDrawingFrom:
         with drawing_from(1):
             first = torch.rand(2)
             other.start()
-            # It can't end while this one draws, however long it is waited for.
-            other.join(0.2)
-            assert other.is_alive()
+            other.join()
             rest = torch.rand(2)
         other.join()
         assert torch.equal(torch.cat([first, rest]), alone)
@@ -190,3 +190,51 @@ class TestBatchPlan:
     def test_batch_size_below_one_is_refused(self, batch_size: int) -> None:
         with pytest.raises(ConfigError, match=says("batch_size", 1, batch_size)):
             BatchPlan(10, batch_size, seed=0, shuffle=True)
+
+
+def _draws() -> list[Tensor]:
+    """One of everything that a network may draw."""
+    layers = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3), nn.AlphaDropout(0.2), nn.RReLU())
+    nn.init.trunc_normal_(layers[0].weight)  # type: ignore[arg-type]
+    recurrent = nn.LSTM(8, 4, 2, dropout=0.5)
+    rows = torch.randn(5, 6)
+    found = layers(rows)
+    return [
+        *layers.parameters(),
+        *recurrent.parameters(),
+        found,
+        recurrent(found[None])[0],
+        nn.Dropout2d(0.5)(torch.rand(2, 3, 2, 2)),
+        nn.Embedding(4, 2).weight,
+        torch.randperm(7),
+        torch.randint(9, (4,)),
+        torch.bernoulli(torch.full((4,), 0.5)),
+        torch.multinomial(torch.ones(5), 3),
+        torch.normal(0.0, 1.0, (3,)),
+        torch.distributions.Gamma(2.0, 1.0).sample((3,)),
+        torch.poisson(torch.ones(4)),
+    ]
+
+
+def test_own_generators_give_the_bits_of_the_global_one_and_leave_it_alone() -> None:
+    generator = torch.default_generator
+    before = generator.get_state()
+    try:
+        generator.manual_seed(11)
+        expected = _draws()
+    finally:
+        generator.set_state(before)
+    with drawing_from(11):
+        found = _draws()
+    assert torch.equal(generator.get_state(), before)
+    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+    # One within another draws from its own, and the outer one goes on as if nothing had been.
+    with drawing_from(3):
+        first = torch.rand(2), functional.rrelu(-torch.ones(3), training=True)
+        with drawing_from(11):
+            assert all(torch.equal(*pair) for pair in zip(_draws(), expected, strict=True))
+        last = torch.rand(2), functional.rrelu(-torch.ones(3), training=True)
+    with drawing_from(3):
+        for item in (first, last):
+            assert torch.equal(item[0], torch.rand(2))
+            assert torch.equal(item[1], functional.rrelu(-torch.ones(3), training=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -196,3 +197,43 @@ def test_settings_of_a_file_hold_no_code() -> None:
     for metric in ("os:system", {"function": "os:system", "setting": "", "instead": ""}):
         with pytest.raises(ConfigError, match=says("label_holder.metrics.own")):
             parse_spec({"label_holder": {"metrics": {"own": metric}}})
+
+
+def test_fitting_and_another_threads_draws_leave_each_other_alone() -> None:
+    drawn: list[Tensor] = []
+
+    class Interrupted(nn.Module):
+        """Another thread draws in the middle of every forward pass."""
+
+        def __init__(self, in_features: int, width: int) -> None:
+            super().__init__()
+            self.linear = nn.Linear(in_features, width)
+
+        def forward(self, rows: Tensor) -> Tensor:
+            kept = functional.dropout(rows, 0.3, self.training)
+            other = Thread(target=lambda: drawn.append(torch.rand(3)))
+            other.start()
+            other.join()
+            return functional.dropout(self.linear(kept), 0.3, self.training)
+
+    class Alone(Interrupted):
+        def forward(self, rows: Tensor) -> Tensor:
+            kept = functional.dropout(rows, 0.3, self.training)
+            return functional.dropout(self.linear(kept), 0.3, self.training)
+
+    generator = torch.default_generator
+    before = generator.get_state()
+    try:
+        generator.manual_seed(7)
+        alone = quick(encoder=Alone)
+        untouched = torch.rand(3)
+        generator.manual_seed(7)
+        interrupted = quick(encoder=Interrupted)
+        generator.manual_seed(7)
+        expected = [torch.rand(3) for _ in drawn]
+    finally:
+        generator.set_state(before)
+    assert_bitwise_equal(weights(alone._federation), weights(interrupted._federation))
+    assert len(drawn) > 8
+    assert all(torch.equal(*pair) for pair in zip(drawn, expected, strict=True))
+    assert torch.equal(untouched, expected[0])

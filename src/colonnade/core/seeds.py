@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = ["derive_seed", "drawing_from", "shuffled"]
 
-_DRAWING = threading.RLock()
+# Held while an operation that takes no generator borrows the global one.
+_DRAWING = threading.Lock()
+# Of each thread the one that draws, where one stands within another.
+_INNERMOST = threading.local()
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
@@ -42,19 +47,89 @@ def shuffled(count: int, seed: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.argsort(np.atleast_1d(raw), kind="stable").astype(np.int64)
 
 
+class _OwnGenerators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Has every operation of this thread that draws take its numbers from own generators.
+
+    One per device, all from the same seed. The bits are those of torch's global generator, seeded
+    alike.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Say no to torch: nothing here is compiled, and loading its compiler takes seconds."""
+        return False
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._seed = seed
+        self._by_device: dict[torch.device, torch.Generator] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        is_mine = getattr(_INNERMOST, "drawing", None) is self
+        if not is_mine or torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **kwargs)
+        device = _device_of(args, kwargs)
+        if device.type == "meta" or kwargs.get("generator") is not None:
+            return func(*args, **kwargs)
+        own = self._own(device)
+        taking = _with_generator(func)
+        if taking is not None:
+            return taking(*args, **{**kwargs, "generator": own})
+        return _through_global(own, device, func, args, kwargs)
+
+    def _own(self, device: torch.device) -> torch.Generator:
+        if device not in self._by_device:
+            self._by_device[device] = torch.Generator(device).manual_seed(self._seed)
+        return self._by_device[device]
+
+
+def _device_of(args: Any, kwargs: Mapping[str, Any]) -> torch.device:
+    """Where an operation draws: its first tensor's device, or the one that it was told."""
+    for item in args:
+        if isinstance(item, Tensor):
+            return item.device
+    return torch.device(kwargs.get("device") or "cpu")
+
+
+def _with_generator(func: Any) -> Any:
+    """The same operation with an argument for a generator, or none if there is no such."""
+    if any(item.name == "generator" for item in func._schema.arguments):
+        return func
+    overloads = func.overloadpacket
+    return overloads.generator if "generator" in overloads.overloads() else None
+
+
+def _through_global(
+    own: torch.Generator, device: torch.device, func: Any, args: Any, kwargs: Any
+) -> Any:
+    """An operation that takes no generator: lend it the global one for its own draw alone."""
+    with _DRAWING:
+        shared = (
+            torch.default_generator
+            if device.type == "cpu"
+            else getattr(torch, device.type).default_generators[device.index or 0]
+        )
+        before = shared.get_state()
+        shared.set_state(own.get_state())
+        try:
+            return func(*args, **kwargs)
+        finally:
+            own.set_state(shared.get_state())
+            shared.set_state(before)
+
+
 @contextmanager
 def drawing_from(seed: int) -> Iterator[None]:
-    """Within it torch's global generator draws from ``seed``; afterwards it goes on as before.
+    """Within it this thread's operations of torch draw from ``seed``, and from nothing else.
 
-    So neither other participants nor the fabric nor a resume change what one of them draws. The
-    generator is one for all threads, and a label holder behind a network works on its own block in
-    another: only one at a time draws.
+    So neither other participants nor the fabric nor a resume change what one of them draws, and
+    torch's global generator is left alone: another thread may draw from it meanwhile.
     """
-    with _DRAWING:
-        generator = torch.default_generator
-        before = generator.get_state()
-        generator.manual_seed(seed)
-        try:
+    before = getattr(_INNERMOST, "drawing", None)
+    own = _INNERMOST.drawing = _OwnGenerators(seed)
+    try:
+        with own:
             yield
-        finally:
-            generator.set_state(before)
+    finally:
+        _INNERMOST.drawing = before

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from colonnade.core.errors import ConfigError
+from colonnade.core.seeds import drawing_from
 from colonnade.models.registry import EncoderSpec, check_shape, register_encoder
 
 __all__ = ["CustomSpec", "check_output"]
@@ -156,7 +157,7 @@ def _undisturbed(module: nn.Module) -> Iterator[None]:
     ]
     module.eval()
     try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with drawing_from(0), torch.no_grad():
             yield
     finally:
         for part, mode in modes:
