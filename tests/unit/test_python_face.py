@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from torch import nn
 
 import colonnade
-from colonnade.core.errors import ConfigError, StorageError
+from colonnade.core.errors import ConfigError, DataError, MissingBlock, StorageError
 from colonnade.core.loop import LoopState, Stop
 from colonnade.fabrics.in_process import CountedClock
 from colonnade.run.directory import RunDirectory
@@ -171,3 +172,62 @@ def test_a_time_limit_counts_by_the_fabrics_clock(tmp_path: Path) -> None:
     assert not state.is_out_of_time(Stop(epochs=1, seconds=7.5))
     with pytest.raises(ConfigError, match=says("stop.seconds", "above 0")):
         quick(settings={"stop": {"seconds": 0}})
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_training_has_gradients_whatever_the_callers_mode_is(mode: Any) -> None:
+    plain = quick()
+    with mode():
+        again = quick()
+        assert again.card() is not None
+    assert_bitwise_equal(weights(plain._federation), weights(again._federation))
+
+
+def test_a_refit_that_fails_leaves_the_model_before_it() -> None:
+    table = pd.concat([BANK, TELCO], axis=1)
+    model = colonnade.VerticalClassifier(epochs=1, random_state=0).fit(table, LABELS)
+    before = model.predict_proba(table)
+    with pytest.raises(ConfigError, match=says("stop.epochs")):
+        model.set_params(epochs=-1).fit(table[["age"]], LABELS)
+    assert np.array_equal(model.predict_proba(table), before)
+    assert list(model.feature_names_in_) == ["age", "pay", "calls"]
+    new = colonnade.VerticalClassifier(epochs=-1)
+    with pytest.raises(ConfigError, match=says("stop.epochs")):
+        new.fit(table, LABELS)
+    assert not hasattr(new, "result_")
+
+
+@pytest.mark.parametrize("method", ["splitnn", "laser"])
+def test_a_typing_mistake_in_a_partys_name_is_told_where_it_could_be_done_without(
+    method: str,
+) -> None:
+    result = quick(method=method)
+    for ask in (result.predict, lambda blocks: result.evaluate(blocks, LABELS)):
+        with pytest.raises(MissingBlock, match=says("no party 'bnk'", "did you mean 'bank'?")):
+            ask({"bnk": BANK, "telco": TELCO})
+    # Somebody else's block is left aside.
+    result.predict({"bank": BANK, "telco": TELCO, "harbour": TELCO})
+
+
+def test_what_to_do_about_values_that_only_new_samples_lack() -> None:
+    new = {"bank": BANK.mask(BANK["age"] > 1), "telco": TELCO}
+    with pytest.raises(DataError, match=says("which training had not", "train again with")):
+        quick().predict(new)
+    filled = {"defaults": {**SMALL["defaults"], "prepare": {"missing": "mean"}}}
+    assert quick(settings=filled).predict(new).notna().all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"prepare": {"missing": "mean"}}, "party.NAME.prepare or defaults.prepare"),
+        ({"party": {"bank": {"missing": "mean"}}}, "party.bank.prepare.missing"),
+        ({"defaults": {"missing": "mean"}}, "defaults.prepare.missing"),
+        ({"epochs": 3}, "it goes to stop.epochs"),
+        ({"stop": 5}, "settings.stop: expected a table, got 5"),
+        ([3], "settings: expected a mapping, got list"),
+    ],
+)
+def test_settings_in_the_wrong_place_are_told_the_right_one(settings: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=says(message)):
+        colonnade.fit({"bank": BANK}, LABELS, settings=settings, epochs=2)

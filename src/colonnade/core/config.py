@@ -181,7 +181,9 @@ def _parse_dataclass(cls: Any, value: Any, choices: Choices, path: str) -> Any:
     for key in value:
         if key not in fields:
             hint = nearest(str(key), list(fields)) if fields else " (it takes no keys)"
-            raise ConfigError(f"{_at(_join(path, str(key)))}unknown key{hint}")
+            places = [_join(path, place) for place in _places_of(str(key), cls)]
+            goes = f"; it goes to {' or '.join(places)}" if places else hint
+            raise ConfigError(f"{_at(_join(path, str(key)))}unknown key{goes}")
     for name, field in fields.items():
         required = (
             field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
@@ -200,6 +202,21 @@ def _parse_dataclass(cls: Any, value: Any, choices: Choices, path: str) -> Any:
         # "lr: must be above 0" becomes "party.bank.optimizer.lr: must be above 0".
         about_key = message.partition(":")[0].partition(".")[0] in fields
         raise ConfigError(_join(path, message) if about_key else f"{_at(path)}{message}") from error
+
+
+def _places_of(key: str, cls: Any, depth: int = 3) -> list[str]:
+    """Where below a class there is such a key; NAME stands for a name of the user's own."""
+    found = []
+    for name, hint in typing.get_type_hints(cls).items() if depth else ():
+        members = [hint, *typing.get_args(hint)]
+        # Tables by name, such as that of parties.
+        below = f"{name}.NAME" if typing.get_origin(hint) in (dict, Mapping) else name
+        for member in members:
+            if isinstance(member, type) and dataclasses.is_dataclass(member):
+                fields = [field.name for field in dataclasses.fields(member) if field.init]
+                inner = [key] if key in fields else _places_of(key, member, depth - 1)
+                found += [f"{below}.{place}" for place in inner]
+    return found
 
 
 def _join(path: str, key: str) -> str:

@@ -196,7 +196,7 @@ class Preparation:
             require_columns(table, [*self.numeric, *self.levels], where)
         parts = self._numbers_at_once(table, known) or self._numbers_by_column(table, block)
         for name, known in self.levels.items():
-            texts = _levels_of(table[name], self.spec, block)
+            texts = _levels_of(table[name], self.spec, block, is_new=True)
             codes = pd.Index(known).get_indexer(pd.Index(texts))
             if self.spec.categorical == "one_hot":
                 parts.append((codes[:, None] == np.arange(len(known))).astype(np.float64))
@@ -228,7 +228,8 @@ class Preparation:
         """The numeric columns one by one: any type of column, and messages that name it."""
         parts = []
         for name, mean, scale in zip(self.numeric, self.means, self.scales, strict=True):
-            values = _numbers_of(table[name], self.spec, block, is_date=name in self.dates)
+            is_date = name in self.dates
+            values = _numbers_of(table[name], self.spec, block, is_date=is_date, is_new=True)
             if name in self.logs:
                 values = _on_log_scale(values, *self.logs[name])
             values = np.where(np.isnan(values), mean, values)
@@ -302,7 +303,14 @@ def _is_usable(num_distinct: int, name: str, spec: PrepareSpec, where: str) -> b
     )
 
 
-def _numbers_of(column: pd.Series[Any], spec: PrepareSpec, block: Block, *, is_date: bool) -> Array:
+def _numbers_of(
+    column: pd.Series[Any],
+    spec: PrepareSpec,
+    block: Block,
+    *,
+    is_date: bool,
+    is_new: bool = False,
+) -> Array:
     """A column as float64; missing values stay NaN where the spec fills them."""
     try:
         values = as_days(column) if is_date else as_numbers(column)
@@ -320,15 +328,17 @@ def _numbers_of(column: pd.Series[Any], spec: PrepareSpec, block: Block, *, is_d
         )
     missing = np.flatnonzero(np.isnan(values))
     if missing.size and spec.missing == "refuse":
-        raise _missing_error(str(column.name), missing, block)
+        raise _missing_error(str(column.name), missing, block, is_new=is_new)
     return values
 
 
-def _levels_of(column: pd.Series[Any], spec: PrepareSpec, block: Block) -> Array:
+def _levels_of(
+    column: pd.Series[Any], spec: PrepareSpec, block: Block, *, is_new: bool = False
+) -> Array:
     """A categorical column as text."""
     missing = np.flatnonzero(column.isna().to_numpy())
     if missing.size and spec.missing == "refuse":
-        raise _missing_error(str(column.name), missing, block)
+        raise _missing_error(str(column.name), missing, block, is_new=is_new)
     if pd.api.types.is_float_dtype(column):
         # A missing cell turns whole numbers into floats: 1.0 is the level 1.
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -339,11 +349,14 @@ def _levels_of(column: pd.Series[Any], spec: PrepareSpec, block: Block) -> Array
     return texts
 
 
-def _missing_error(name: str, missing: Array, block: Block) -> DataError:
+def _missing_error(name: str, missing: Array, block: Block, *, is_new: bool) -> DataError:
+    # Training looks at every row before it prepares any: later only new rows lack something.
+    instead = "train again with" if is_new else "set"
     return DataError(
         f"party '{block.owner}': column '{name}' has {missing.size} missing values (first at row "
-        f"{block.first_row(missing)}); fill them, or set party.{block.owner}.prepare.missing = "
-        '"mean" (for every party: defaults.prepare.missing)'
+        f"{block.first_row(missing)}){', which training had not' if is_new else ''}; fill them, or "
+        f'{instead} party.{block.owner}.prepare.missing = "mean" (for every party: '
+        "defaults.prepare.missing)"
     )
 
 

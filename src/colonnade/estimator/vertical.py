@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
@@ -79,6 +80,17 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         tags.target_tags.required = True
         tags.input_tags.allow_nan = fills_missing(self.settings)
         return tags
+
+    @contextmanager
+    def _as_before_if_it_fails(self) -> Iterator[None]:
+        """Have a refit that fails leave the model of the fit before, and its columns."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def _checked(self, X: Any, y: Any, *, numeric_target: bool) -> tuple[pd.DataFrame, Array]:
         """The table with one name per column, and the target, checked as scikit-learn demands.
@@ -211,16 +223,16 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
             ConfigError: A parameter is wrong.
             DataError: X or y can't be used, e.g. y has only one class.
         """
-        table, target = self._checked(X, y, numeric_target=False)
-        check_classification_targets(target)
-        classes = np.unique(target)
-        if len(classes) < 2:
-            raise DataError(
-                f"y: there is only 1 class, {classes.tolist()[0]!r}; training needs at least two"
-            )
-        kind: TaskKind = "binary" if len(classes) == 2 else "multiclass"
-        self._train(table, target, kind, sample_weight)
-        self.classes_: Array = classes
+        with self._as_before_if_it_fails():
+            table, target = self._checked(X, y, numeric_target=False)
+            check_classification_targets(target)
+            classes = np.unique(target)
+            if len(classes) < 2:
+                only = classes.tolist()[0]
+                raise DataError(f"y: there is only 1 class, {only!r}; training needs at least two")
+            kind: TaskKind = "binary" if len(classes) == 2 else "multiclass"
+            self._train(table, target, kind, sample_weight)
+            self.classes_: Array = classes
         return self
 
     def predict(self, X: Any) -> Array:
@@ -285,8 +297,9 @@ class VerticalRegressor(RegressorMixin, _VerticalEstimator):  # type: ignore[mis
         Returns:
             The estimator itself.
         """
-        table, target = self._checked(X, y, numeric_target=True)
-        self._train(table, target, "regression", sample_weight)
+        with self._as_before_if_it_fails():
+            table, target = self._checked(X, y, numeric_target=True)
+            self._train(table, target, "regression", sample_weight)
         return self
 
     def predict(self, X: Any) -> Array:

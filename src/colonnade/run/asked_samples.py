@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,8 @@ def given_samples(
 ) -> GivenData:
     """Blocks and labels under the ids that training used: a column of that name, or the index.
 
-    Blocks of strangers are left aside.
+    Blocks of strangers are left aside, unless the name looks like that of a party whose block is
+    not there: a method that can do without would silently predict without it.
     """
     if not isinstance(blocks, Mapping):
         raise ConfigError("blocks: expected each party's table by the party's name")
@@ -35,6 +37,10 @@ def given_samples(
     if not own and blocks:
         names = ", ".join(map(repr, blocks))
         raise MissingBlock(f"no party {names}{nearest(str(next(iter(blocks))), known)}")
+    absent = [name for name in blueprint.owners if name not in own]
+    for name in blocks:
+        if name not in known and get_close_matches(str(name), absent, n=1):
+            raise MissingBlock(f"no party {name!r}{nearest(str(name), known)}")
     spec = blueprint.spec.party
     columns = {name: spec[name].id for name in own if name in spec and ids is None}
     named = {name: column for name, column in columns.items() if column is not None}

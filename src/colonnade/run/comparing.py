@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from colonnade.core.federation import Federation, LoopState
@@ -81,6 +82,8 @@ def _why_not_alone(blueprint: Blueprint, data: TrainingData) -> str:
     return ""
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def _trained_alone(blueprint: Blueprint, data: TrainingData) -> Federation:
     """The label holder's own columns, the same samples, settings and seed, and nobody else."""
     holder, spec = blueprint.label_holder, blueprint.spec

@@ -74,6 +74,9 @@ class Watcher(Protocol):
         """Whether to stop after this exchange, keeping a checkpoint."""
 
 
+# Whatever the caller's mode is, training needs gradients.
+@torch.inference_mode(False)
+@torch.enable_grad()
 def train(
     spec: RunSpec,
     *,

@@ -157,6 +157,8 @@ def _spec(
     id_columns: Mapping[str, str],
     settings: Mapping[str, Any] | None,
 ) -> RunSpec:
+    if settings is not None and not isinstance(settings, Mapping):
+        raise ConfigError(f"settings: expected a mapping, got {type(settings).__name__}")
     values: dict[str, Any] = dict(settings or {})
     for name in ("method", "seed"):
         if name in values:
@@ -169,6 +171,8 @@ def _spec(
         ("label_holder", "task", task),
     ):
         if value is not None:
+            if not isinstance(values.get(section, {}), Mapping):
+                raise ConfigError(f"settings.{section}: expected a table, got {values[section]!r}")
             values[section] = {**values.get(section, {}), key: value}
     spec = parse_spec(values)
     _refuse_sources(spec)
