@@ -231,3 +231,40 @@ def test_what_to_do_about_values_that_only_new_samples_lack() -> None:
 def test_settings_in_the_wrong_place_are_told_the_right_one(settings: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=says(message)):
         colonnade.fit({"bank": BANK}, LABELS, settings=settings, epochs=2)
+
+
+def test_warm_start_begins_with_earlier_weights(tmp_path: Path) -> None:
+    first = quick(out=tmp_path / "run")
+    kept = {name: item.clone() for name, item in weights(first._federation).items()}
+    still = {
+        "defaults": {**SMALL["defaults"], "optimizer": {"name": "sgd", "lr": 1e-30}},
+        "label_holder": {**SMALL["label_holder"], "optimizer": {"name": "sgd", "lr": 1e-30}},
+    }
+    same = quick(warm_start=first, epochs=1, settings=still)
+    assert_bitwise_equal(weights(same._federation), kept)
+    # From memory as from disk, and the earlier result stays as it was.
+    memory = quick(warm_start=first)
+    disk = quick(settings={"start": {"run": str(tmp_path / "run")}})
+    assert_bitwise_equal(weights(memory._federation), weights(disk._federation))
+    assert_bitwise_equal(weights(first._federation), kept)
+    with pytest.raises(ConfigError, match=says("warm_start: trained with 'splitnn'")):
+        quick(warm_start=first, method="fedbcd")
+    wider = {"defaults": {"encoder": {"kind": "mlp", "hidden": [5], "embedding": 3}}}
+    with pytest.raises(ConfigError, match=says("warm_start: the weights of", "don't fit")):
+        quick(warm_start=first, settings=wider)
+    with pytest.raises(ConfigError, match=says("warm_start", "leave one out")):
+        quick(warm_start=first, settings={"start": {"run": str(tmp_path / "run")}})
+
+
+def test_estimators_warm_start() -> None:
+    table = pd.concat([BANK, TELCO], axis=1)
+    model = colonnade.VerticalClassifier(epochs=2, random_state=0, warm_start=True)
+    first = model.fit(table, LABELS).result_.evaluate({"party_1": BANK, "party_2": TELCO}, LABELS)
+    for _ in range(3):
+        last = model.fit(table, LABELS).result_.evaluate(
+            {"party_1": BANK, "party_2": TELCO}, LABELS
+        )
+    assert last["loss"] < first["loss"]
+    cold = colonnade.VerticalClassifier(epochs=2, random_state=0)
+    once = cold.fit(table, LABELS).predict_proba(table)
+    assert np.array_equal(cold.fit(table, LABELS).predict_proba(table), once)

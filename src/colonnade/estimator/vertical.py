@@ -56,6 +56,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         validation_fraction: float = 0.1,
         dtype: Literal["float32", "float64"] = "float64",
         random_state: int | np.random.RandomState | None = None,
+        warm_start: bool = False,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.parties = parties
@@ -73,6 +74,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.validation_fraction = validation_fraction
         self.dtype = dtype
         self.random_state = random_state
+        self.warm_start = warm_start
         self.settings = settings
 
     def __sklearn_tags__(self) -> Any:
@@ -156,7 +158,8 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             label_holder=holder,
             kind=kind,
         )
-        self.result_: Result = train(spec, sources=sources)
+        before = getattr(self, "result_", None) if self.warm_start else None
+        self.result_: Result = train(spec, sources=sources, earlier=before)
         self.parties_: dict[str, list[str]] = parties
         self.n_iter_: int = math.ceil(self.result_.summary["epochs"])
 
@@ -197,6 +200,7 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
         validation_fraction: The share of samples that patience watches.
         dtype: The type of weights and activations.
         random_state: The seed, or a generator that gives one.
+        warm_start: Whether another ``fit`` begins with the weights, scales and classes of the last.
         settings: Any further settings of a run's TOML file.
 
     After ``fit``, ``result_`` is the trained federation, ``parties_`` the columns of each party,
@@ -283,7 +287,7 @@ class VerticalRegressor(RegressorMixin, _VerticalEstimator):  # type: ignore[mis
     The target is centred and scaled for training; predictions are in its own unit. The parameters
     are those of ``VerticalClassifier``: parties, label_holder, method, hidden, embedding, fusion,
     combine, optimizer, learning_rate, epochs, batch_size, patience, validation_fraction, dtype,
-    random_state and settings.
+    random_state, warm_start and settings.
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> VerticalRegressor:

@@ -39,11 +39,12 @@ class Parent:
 def parent_of(spec: RunSpec, blueprint: Blueprint) -> Parent | None:
     """The run between organisations that ``start.run`` names; None if it names none."""
     joining = joining_of(spec, blueprint, None)
-    if joining is None:
+    if joining is None or joining.run is None:
         return None
-    if not joining.before.elsewhere or not (joining.run / "run_name").exists():
+    run = joining.run
+    if not joining.before.elsewhere or not (run / "run_name").exists():
         raise ConfigError(
-            f"start.run: the parties of {joining.run} are in one process; between organisations a "
+            f"start.run: the parties of {run} are in one process; between organisations a "
             "run starts from one that was trained there"
         )
     if spec.start.freeze:
@@ -53,8 +54,8 @@ def parent_of(spec: RunSpec, blueprint: Blueprint) -> Parent | None:
         )
     return Parent(
         joining=joining,
-        name=(joining.run / "run_name").read_text(encoding="ascii").strip(),
-        tag=str(read_json(joining.run / "checkpoint.json")["model"]),
+        name=(run / "run_name").read_text(encoding="ascii").strip(),
+        tag=str(read_json(run / "checkpoint.json")["model"]),
     )
 
 

@@ -86,12 +86,14 @@ def train(
     watcher: Watcher | None = None,
     tell: Callable[[str], None] | None = None,
     callback: Callback | None = None,
+    earlier: Result | None = None,
 ) -> Result:
     """Train as the settings say, in memory or in a run directory.
 
     Data and settings are checked to the end before the directory is touched. With ``tell``, data
     are looked at for what may mislead, and every doubt is told before training begins. Training
-    ends after the exchange whose event the ``callback`` answers with True.
+    ends after the exchange whose event the ``callback`` answers with True. Weights begin as those
+    of an ``earlier`` result, if there is one.
     """
     if directory is not None:
         plain_spec(spec)  # code of the caller's own can't be kept
@@ -100,7 +102,8 @@ def train(
     sources = sources or load_sources(spec)
     arrangement = arrange(spec, sources)
     blueprint = fit_blueprint(spec, sources, arrangement)
-    joining = joining_of(spec, blueprint, arrangement)
+    known = None if earlier is None else earlier.as_earlier()
+    joining = joining_of(spec, blueprint, arrangement, known)
     blueprint = joining.inherit(blueprint) if joining else blueprint
     data = blueprint.training_data(arrangement)
     if tell is not None:

@@ -46,6 +46,7 @@ def fit(
     loss: Loss | str | None = None,
     metrics: Mapping[str, Metric] | None = None,
     sample_weight: Any = None,
+    warm_start: Result | None = None,
     settings: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     callback: Callback | None = None,
@@ -82,6 +83,8 @@ def fit(
             name one. A run with functions stays in memory: none of them can be written down.
         sample_weight: What each sample counts in the loss: a series with ids as index, an array
             beside ``ids``, or the name of a column of the label holder's table.
+        warm_start: An earlier result of the same method and networks whose weights to begin with;
+            its scales and classes stay. ``start.run`` names one on disk.
         settings: Any further settings of a run's TOML file, e.g. ``{"stop": {"patience": 5}}``.
         out: A directory to keep the run in; by default nothing is written.
         callback: A function that gets the event of every exchange: its number, its loss, and the
@@ -134,6 +137,7 @@ def fit(
         watcher=watcher,
         tell=_LOGGER.warning,
         callback=callback,
+        earlier=warm_start,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -37,13 +38,8 @@ from colonnade.run.blueprint_files import (
 from colonnade.run.directory import local_parties, restore_model, write_model
 from colonnade.run.history import history_of, recorded_lines
 from colonnade.run.samples import Rows
-from colonnade.run.storage import (
-    DirectoryVault,
-    finite,
-    party_directory,
-    read_json,
-    write_json,
-)
+from colonnade.run.storage import DirectoryVault, finite, party_directory, read_json, write_json
+from colonnade.run.warm_start import Earlier
 
 __all__ = ["Result", "open_result"]
 
@@ -117,6 +113,15 @@ class Result:
         card = self.card(alone=self.summary.get("seconds", 0.0) < _QUICK)
         title = html.escape(repr(self))
         return f"<p>{title}</p>" + ("" if card is None else card.html())
+
+    def as_earlier(self) -> Earlier:
+        """What a training that starts from these weights needs; only of one process."""
+        own = self.modules
+        return Earlier(
+            blueprint=self._blueprint,
+            fusion=copy.deepcopy(own.pop("fusion").state_dict()),
+            parties={name: copy.deepcopy(item.state_dict()) for name, item in own.items()},
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """For a copy, or a pickle of one's own: settings and weights, without the data."""

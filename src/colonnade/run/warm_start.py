@@ -7,7 +7,7 @@ after, on the same samples, against a stated bound.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from colonnade.run.samples import Arrangement
 from colonnade.run.spec import RunSpec
 from colonnade.run.storage import finite, party_directory, read_json, read_state, write_json
 
-__all__ = ["Joining", "freeze", "joining_of", "seen_by"]
+__all__ = ["Earlier", "Joining", "freeze", "joining_of", "seen_by"]
 
 _BEFORE = Path("label_holder") / "start.json"
 _WITHOUT = "without those who joined"
@@ -37,11 +37,22 @@ _BatchNorm = torch.nn.modules.batchnorm._BatchNorm
 
 
 @dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """A trained federation in memory: its blueprint, and everybody's weights by name."""
+
+    blueprint: Blueprint
+    fusion: Mapping[str, Any]
+    parties: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Joining:
     """Whose weights go on and who is new."""
 
-    run: Path
+    # Where the earlier run is; none if it is in memory.
+    run: Path | None
     before: Blueprint
+    earlier: Earlier | None = None
     stay: tuple[str, ...]
     joined: tuple[str, ...]
     # Whether the earlier run may have trained on what this one holds out.
@@ -51,7 +62,7 @@ class Joining:
         """The blueprint with the earlier run's statistics and classes, which its weights expect."""
         if blueprint.task.kind != self.before.task.kind:
             raise ConfigError(
-                f"start.run: it was trained for a {self.before.task.kind} target, this is "
+                f"{self.said}: it was trained for a {self.before.task.kind} target, this is "
                 f"{blueprint.task.kind}"
             )
         known = self.before.preparations
@@ -60,20 +71,22 @@ class Joining:
         preparations = {**blueprint.preparations, **kept}
         return replace(blueprint, task=self.before.task, preparations=preparations)
 
+    @property
+    def said(self) -> str:
+        """What named the earlier run."""
+        return "start.run" if self.earlier is None else "warm_start"
+
     def give_weights(self, federation: Federation, here: Mapping[str, Party] | None = None) -> None:
         """Put the earlier run's weights where they belong; optimizers begin anew.
 
         ``here`` are the parties in this process; all of them if not given.
         """
-        tag = read_json(self.run / "checkpoint.json")["model"]
-        holder = read_state(self.run / "label_holder" / f"{tag}.safetensors")
-        _load(federation.holder.fusion, holder["federation"]["holder"]["fusion"], "the fusion")
         parties = local_parties(federation) if here is None else here
-        for name in self.stay:
-            if name not in parties:
-                continue
-            state = read_state(party_directory(self.run, name) / f"{tag}.safetensors")
-            _load(parties[name].model, state["model"], f"party '{name}'")
+        names = [name for name in self.stay if name in parties]
+        before = self.earlier or _kept(self.run, self.before, names)
+        _load(federation.holder.fusion, before.fusion, "the fusion", self.said)
+        for name in names:
+            _load(parties[name].model, before.parties[name], f"party '{name}'", self.said)
 
     def begin(
         self,
@@ -111,7 +124,7 @@ class Joining:
     ) -> dict[str, Any]:
         """What the run's summary says of it."""
         said: dict[str, Any] = {
-            "run": str(self.run),
+            "run": None if self.run is None else str(self.run),
             "stayed": list(self.stay),
             "joined": list(self.joined),
             "frozen": [*spec.start.freeze, *(["fusion"] if spec.start.freeze_fusion else [])],
@@ -148,30 +161,52 @@ class Joining:
         return tuple(found)
 
 
+def _kept(run: Path | None, blueprint: Blueprint, names: Iterable[str]) -> Earlier:
+    """The weights that a run directory holds of these parties."""
+    assert run is not None
+    tag = read_json(run / "checkpoint.json")["model"]
+    holder = read_state(run / "label_holder" / f"{tag}.safetensors")
+    return Earlier(
+        blueprint=blueprint,
+        fusion=holder["federation"]["holder"]["fusion"],
+        parties={
+            name: read_state(party_directory(run, name) / f"{tag}.safetensors")["model"]
+            for name in names
+        },
+    )
+
+
 def joining_of(
-    spec: RunSpec, blueprint: Blueprint, arrangement: Arrangement | None
+    spec: RunSpec,
+    blueprint: Blueprint,
+    arrangement: Arrangement | None,
+    earlier: Earlier | None = None,
 ) -> Joining | None:
     """How a run starts from an earlier one, if it does; what does not fit is refused.
 
-    Between organisations nobody has the whole ``arrangement``: then it is None.
+    Between organisations nobody has the whole ``arrangement``: then it is None. ``earlier`` is a
+    trained federation in memory.
     """
     run = spec.start.run
-    if run is None:
+    if run is None and earlier is None:
         return None
-    before = read_blueprint(run)
+    if run is not None and earlier is not None:
+        raise ConfigError("warm_start: start.run names an earlier run already; leave one out")
+    said = "start.run" if earlier is None else "warm_start"
+    before = earlier.blueprint if run is None else read_blueprint(run)  # type: ignore[union-attr]
     if before.spec.method.info.name != spec.method.info.name:
         raise ConfigError(
-            f"start.run: trained with '{before.spec.method.info.name}', this run is "
+            f"{said}: trained with '{before.spec.method.info.name}', this run is "
             f"'{spec.method.info.name}'; use the same method"
         )
     stay = tuple(name for name in blueprint.participants if name in before.participants)
     joined = tuple(name for name in blueprint.participants if name not in stay)
     if not stay:
-        raise ConfigError("start.run: none of its parties is in this run; leave it out")
+        raise ConfigError(f"{said}: none of its parties is in this run; leave it out")
     if joined and not spec.method.info.tolerates_missing:
         tolerant = [name for name, item in METHODS.items() if item.info.tolerates_missing]
         raise ConfigError(
-            f"start.run: '{', '.join(joined)}' can't join under method '{spec.method.info.name}', "
+            f"{said}: '{', '.join(joined)}' can't join under method '{spec.method.info.name}', "
             f"whose network has a fixed set of parties; methods that can: {', '.join(tolerant)}"
         )
     for name in spec.start.freeze:
@@ -180,6 +215,7 @@ def joining_of(
     return Joining(
         run=run,
         before=before,
+        earlier=earlier,
         stay=stay,
         joined=joined,
         parts_differ=arrangement is not None and _parts_differ(spec, before, arrangement, stay),
@@ -217,13 +253,13 @@ def seen_by(data: TrainingData, part: str, names: Collection[str]) -> TrainingDa
     )
 
 
-def _load(model: nn.Module, state: Mapping[str, Any], whose: str) -> None:
+def _load(model: nn.Module, state: Mapping[str, Any], whose: str, said: str) -> None:
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
         first = str(error).splitlines()[-1].strip()
         raise ConfigError(
-            f"start.run: the weights of {whose} don't fit its network here ({first}); use the "
+            f"{said}: the weights of {whose} don't fit its network here ({first}); use the "
             'same encoder and head, and a fusion with combine = "mean" if parties join'
         ) from error
 
