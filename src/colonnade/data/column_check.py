@@ -38,7 +38,7 @@ class ColumnView:
     """How one column is understood: its kind, and how many numbers of it an encoder gets."""
 
     name: str
-    kind: ColumnKind
+    kind: str
     num_distinct: int
     num_missing: int
     width: int
@@ -69,9 +69,13 @@ def column_views(block: Block, spec: PrepareSpec) -> tuple[list[ColumnView], lis
     for name in block.columns:
         column = block.values[name]
         chosen = (name,) if name in spec.categorical_columns else ()
+        is_hashed = name in (*spec.text_columns, *spec.hashed_columns)
         own = PrepareSpec(
             categorical=spec.categorical,
             categorical_columns=chosen,
+            text_columns=(name,) if name in spec.text_columns else (),
+            hashed_columns=(name,) if name in spec.hashed_columns else (),
+            hash_width=spec.hash_width,
             missing=spec.missing,
             constant=spec.constant,
         )
@@ -79,7 +83,10 @@ def column_views(block: Block, spec: PrepareSpec) -> tuple[list[ColumnView], lis
             owner=block.owner, ids=block.ids, values=block.values[[name]], origin=block.origin
         )
         try:
-            kind = "category" if chosen else kind_of(column, block)
+            kind: str = "category" if chosen else ""
+            if is_hashed:
+                kind = "text" if name in spec.text_columns else "hashed"
+            kind = kind or kind_of(column, block)
             width = int(Preparation.fit(alone, everything, own).shape[0])
         except DataError as error:
             if "no usable column is left" not in str(error):
@@ -134,7 +141,8 @@ def column_doubts(block: Block, rows: Array, truth: Array, kind: TaskKind) -> It
         if how == "category" and column.nunique() > _MANY_LEVELS:
             yield (
                 f"{where} has {column.nunique()} values, each a column of its own; set "
-                f'party.{block.owner}.prepare.categorical = "embedding", or group them'
+                f'party.{block.owner}.prepare.categorical = "embedding", name it in '
+                "prepare.hashed_columns, or group them"
             )
 
 

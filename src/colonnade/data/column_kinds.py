@@ -116,7 +116,8 @@ def text_problem(column: pd.Series[Any], block: Block) -> tuple[str, str] | None
     if not _are(_ISO, column) and len(texts) >= _LEAST_ROWS and len(levels) > _MOSTLY * len(texts):
         return (
             f"has a different text in {len(levels)} of {len(texts)} rows",
-            "leave it out: from names and ids nothing is learned",
+            "leave it out: from names and ids nothing is learned; free text is named in "
+            f"{_setting(block)}.text_columns",
         )
     return None
 

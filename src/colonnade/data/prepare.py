@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from colonnade.core.errors import ConfigError, DataError
+from colonnade.core.errors import DataError
 from colonnade.data.blocks import Block, require_columns
 from colonnade.data.column_kinds import as_days, as_numbers, kind_of
+from colonnade.data.hashed_columns import hashed_categories, hashed_words
+from colonnade.data.prepare_spec import PrepareSpec
 
 __all__ = ["Preparation", "PrepareSpec"]
 
@@ -30,30 +32,6 @@ _SKEWED = 1.0
 # Added before the logarithm, as a share of a column's range: values closer to the smallest than
 # this hardly differ any more.
 _LOG_FLOOR = 1e-3
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrepareSpec:
-    """The settings of a preparation.
-
-    Columns of text, and those named in ``categorical_columns``, are categorical. ``shape`` folds
-    numeric columns into an image or a sequence, e.g. [1, 28, 14]. ``skewed = "log"`` puts columns
-    with a long upper tail (amounts, counts, energies) on a log scale before they are scaled.
-    """
-
-    scale: bool = True
-    skewed: Literal["keep", "log"] = "keep"
-    categorical: Literal["one_hot", "embedding"] = "one_hot"
-    categorical_columns: tuple[str, ...] = ()
-    missing: Literal["refuse", "mean"] = "refuse"
-    constant: Literal["refuse", "drop", "keep"] = "refuse"
-    shape: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.shape is not None and (not self.shape or min(self.shape) < 1):
-            raise ConfigError(f"shape: positive sizes only, got {list(self.shape)}")
-        if self.skewed == "log" and not self.scale:
-            raise ConfigError('skewed: "log" is a part of scaling; set scale = true')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +60,8 @@ class Preparation:
             return cls._fit_array(block, block.values, train_rows, spec)
         table = _as_table(block)
         where = f"party '{block.owner}'"
-        require_columns(table, spec.categorical_columns, where)
+        hashed = tuple(sorted((*spec.text_columns, *spec.hashed_columns)))
+        require_columns(table, (*spec.categorical_columns, *hashed), where)
         numeric, means, scales, ranges = [], [], [], []
         levels: dict[str, tuple[str, ...]] = {}
         logs: dict[str, tuple[float, ...]] = {}
@@ -90,6 +69,9 @@ class Preparation:
         # Sorted by name, so that the order in a file never matters; pixels of an image keep theirs.
         for name in table.columns if spec.shape else sorted(table.columns):
             column = table[name]
+            if name in hashed:
+                _hashed(column, spec, block, is_new=False)  # so that missing values are told
+                continue
             is_named = name in spec.categorical_columns
             kind = "category" if is_named else kind_of(column, block)
             if kind == "category":
@@ -117,9 +99,10 @@ class Preparation:
             scales.append(float(train.std()) or 1.0 if varies else 1.0)
             ends = np.array([train.min(), train.max()]) if train.size else np.zeros(2)
             ranges.append(tuple((ends - means[-1]) / scales[-1] if spec.scale else ends))
-        if not numeric and not levels:
+        if not numeric and not levels and not hashed:
             raise DataError(f"{where}: no usable column is left; give it at least one that varies")
-        if spec.shape is not None and (levels or int(np.prod(spec.shape)) != len(numeric)):
+        others = bool(levels or hashed)
+        if spec.shape is not None and (others or int(np.prod(spec.shape)) != len(numeric)):
             raise DataError(
                 f"{where}: prepare.shape {list(spec.shape)} needs {int(np.prod(spec.shape))} "
                 f"numeric columns, the block has {len(numeric)} numeric and {len(levels)} "
@@ -157,6 +140,16 @@ class Preparation:
         )
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of all columns that are used."""
+        return (*self.numeric, *self.levels, *self.hashed)
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        """The names of the columns that are hashed, in order."""
+        return tuple(sorted((*self.spec.text_columns, *self.spec.hashed_columns)))
+
+    @property
     def cardinalities(self) -> tuple[int, ...]:
         """The number of codes of each categorical column; code 0 is for unknown levels."""
         if self.spec.categorical != "embedding":
@@ -167,7 +160,8 @@ class Preparation:
     def num_numeric(self) -> int:
         """The number of prepared columns that are numbers and not codes."""
         one_hot = self.spec.categorical == "one_hot"
-        return len(self.numeric) + (sum(map(len, self.levels.values())) if one_hot else 0)
+        plain = len(self.numeric) + len(self.hashed) * self.spec.hash_width
+        return plain + (sum(map(len, self.levels.values())) if one_hot else 0)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -192,9 +186,10 @@ class Preparation:
             return (scaled - self.means[0]) / self.scales[0] if self.spec.scale else scaled
         table = _as_table(block)
         known = block.columns or tuple(table.columns)
-        if not {*self.numeric, *self.levels} <= set(known):
-            require_columns(table, [*self.numeric, *self.levels], where)
+        if not set(self.columns) <= set(known):
+            require_columns(table, list(self.columns), where)
         parts = self._numbers_at_once(table, known) or self._numbers_by_column(table, block)
+        parts += [_hashed(table[name], self.spec, block, is_new=True) for name in self.hashed]
         for name, known in self.levels.items():
             texts = _levels_of(table[name], self.spec, block, is_new=True)
             codes = pd.Index(known).get_indexer(pd.Index(texts))
@@ -244,7 +239,7 @@ class Preparation:
         if not self.numeric or self.dates:
             return []
         # Without the text among them: it would make objects of all numbers.
-        if self.levels:
+        if self.levels or self.hashed:
             table, names = table[list(self.numeric)], self.numeric
         cells = table.to_numpy()
         if cells.dtype.kind not in "fiu":
@@ -347,6 +342,16 @@ def _levels_of(
         texts = column.astype(str).to_numpy(dtype=object, copy=True)
     texts[missing] = _MISSING_LEVEL
     return texts
+
+
+def _hashed(column: pd.Series[Any], spec: PrepareSpec, block: Block, *, is_new: bool) -> Array:
+    """Free text or a category, as ``hash_width`` columns."""
+    if column.name in spec.hashed_columns:
+        return hashed_categories(_levels_of(column, spec, block, is_new=is_new), spec.hash_width)
+    missing = np.flatnonzero(column.isna().to_numpy())
+    if missing.size and spec.missing == "refuse":
+        raise _missing_error(str(column.name), missing, block, is_new=is_new)
+    return hashed_words(column, spec.hash_width)
 
 
 def _missing_error(name: str, missing: Array, block: Block, *, is_new: bool) -> DataError:

@@ -109,7 +109,7 @@ class LoneParty:
         terms = read_terms(find_alignment(self._home, self._agreed.alignment, self.name))
         ids, table = keyed_table(self._settings, self._policy, terms)
         preparation = self._agreed.preparation
-        columns = (*preparation.numeric, *preparation.levels)
+        columns = preparation.columns
         names = ids.ids[:]
         whole: Block = make_block(self.name, table, ids=names, columns=columns)
         with noting_refusals(self._place / "alone", "serve"):

@@ -95,7 +95,7 @@ class PredictSession(SessionAtParty):
         aligned = find_alignment(self._home, digest, self.name)
         ids, table = keyed_table(self._settings, policy, read_terms(aligned))
         alignment = load_alignment(DirectoryStore(aligned).alignment_path, ids)
-        columns = (*agreed.preparation.numeric, *agreed.preparation.levels)
+        columns = agreed.preparation.columns
         whole = make_block(self.name, table, ids=ids.ids[:], columns=columns)
         account = open_account(self._home, self._settings, policy)
         party = rebuilt_party(
@@ -156,7 +156,7 @@ class PredictSession(SessionAtParty):
         preparation = loaded.agreed.preparation
         terms = replace(
             loaded.doors.terms_of(self.name),
-            columns=(*preparation.numeric, *preparation.levels),
+            columns=preparation.columns,
             num_rows=len(loaded.whole.ids),
             num_rows_used=int(said.sum()),
             smallest_batch=plans[part].smallest_batch,

@@ -243,7 +243,7 @@ def _own_rows(
     """The label holder's prepared rows for these ids: from their file, or from its own table."""
     preparation = blueprint.preparations[holder]
     assert isinstance(preparation, Preparation)
-    columns = [*preparation.numeric, *preparation.levels]
+    columns = list(preparation.columns)
     block: Block
     if set(columns) <= set(map(str, table.columns)):
         block, rows = (

@@ -200,7 +200,7 @@ class TrainSession(SessionAtParty):
             preparation = read_agreed(asked.parent[0]).preparation
         terms = replace(
             terms,
-            columns=(*preparation.numeric, *preparation.levels),  # type: ignore[union-attr]
+            columns=preparation.columns,  # type: ignore[union-attr]
             num_rows=ids.num_rows,
             num_rows_used=int((used >= 0).sum()),
         )

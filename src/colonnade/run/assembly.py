@@ -172,7 +172,7 @@ class Blueprint:
         fitted = {name: item for name, item in self.preparations.items() if name in self.owners}
         if self.pooled is not None:
             fitted = dict(self.pooled.parts)
-        columns = {name: (*item.numeric, *item.levels) for name, item in fitted.items()}  # type: ignore[union-attr]
+        columns = {name: item.columns for name, item in fitted.items()}  # type: ignore[union-attr]
         doors.check_policies(columns, self.num_rows, sum(self.num_samples.values()))
         return doors
 
