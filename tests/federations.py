@@ -28,7 +28,7 @@ from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task, TaskKind
 from colonnade.fabrics.durations import Duration
 from colonnade.fabrics.in_process import InProcess
-from colonnade.fabrics.simulated import Profile, Simulated
+from colonnade.fabrics.simulated import Engine, Profile, Simulated
 from colonnade.methods.splitnn import SplitNN
 from colonnade.models import (
     Combine,
@@ -131,6 +131,8 @@ def make_federation(
     profiles: Mapping[str, Profile] | None = None,
     default_profile: Profile | None = None,
     fuse: Duration | None = None,
+    engine: Engine | None = None,
+    parts_per_tick: int = 1,
     fabric_seed: int = 0,
     patience: Patience | None = None,
     presence: Mapping[str, Tensor] | None = None,
@@ -242,6 +244,8 @@ def make_federation(
             profiles=profiles,
             default=default_profile,
             fuse=fuse,
+            engine=engine,
+            parts_per_tick=parts_per_tick,
             local=local,
             seed=fabric_seed,
         )

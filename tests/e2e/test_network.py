@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from colonnade.run.measured_profile import measured_profile
+from colonnade.run.spec import parse_spec
 from colonnade.run.storage import read_json
 from e2e.organisations import Organisations, Process
 from federations import assert_bitwise_equal
@@ -26,6 +28,10 @@ def test_separate_processes_give_the_bits_of_one(make: Any) -> None:
     finish(organisations, organisations.start_hub())
 
     local, summary = organisations.in_process()
+    # What it cost is known well enough to simulate it.
+    profile = measured_profile(organisations.run)
+    assert set(profile["party"]) == {"bank", "shop", "telco"}
+    assert parse_spec({"fabric": profile}).fabric
     assert_bitwise_equal(organisations.weights(), local)
     remote = read_json(organisations.run / "summary.json")
     for key in ("quality", "exchanges", "local_steps", "bytes_up", "bytes_down", "num_samples"):

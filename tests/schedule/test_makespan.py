@@ -15,7 +15,7 @@ from colonnade.core.federation import LoopState, Stop
 from colonnade.core.messages import Batch
 from colonnade.core.parties import Arrival, Parties, Patience
 from colonnade.fabrics.durations import Constant, Duration, Exponential, Stopwatch, Trace, Uniform
-from colonnade.fabrics.simulated import Profile, Simulated
+from colonnade.fabrics.simulated import Engine, Profile, Simulated
 from colonnade.quality.evaluation import evaluate
 from federations import make_federation, mlp, train
 from messages import says
@@ -44,10 +44,13 @@ def makespan(num_exchanges: int, **settings: object) -> int:
     return federation.fabric.now()
 
 
-def probes(*names: str, **profiles: Profile) -> tuple[Simulated, Parties]:
+def probes(*names: str, parts_per_tick: int = 1, **profiles: Profile) -> tuple[Simulated, Parties]:
     """Parties with the verbs of ProbeParty on a simulated clock."""
     fabric = Simulated(
-        {name: ProbeParty(name=name) for name in names}, profiles=profiles, default=profile()
+        {name: ProbeParty(name=name) for name in names},
+        profiles=profiles,
+        default=profile(),
+        parts_per_tick=parts_per_tick,
     )
     return fabric, Parties(fabric)
 
@@ -313,6 +316,21 @@ class TestPatience:
         assert federation.parties.attendance.late["p1"] == 3
         assert federation.parties.attendance.starving == ("p1",)
 
+    def test_who_starves_is_asked_and_not_waited_for_until_it_is_faster(self) -> None:
+        slow = Trace(values=(50,) * 12 + (1,) * 100)
+        fabric, parties = probes("a", "b", a=profile(latency=slow))
+        ask = partial(parties.ask, "embed", Batch("train", 0))
+        spent, came = [], []
+        for _ in range(80):
+            began = fabric.now()
+            came.append(set(fabric.run(ask(deadline=began + 60))))
+            spent.append(fabric.now() - began)
+        # Three times it is waited for, then it costs nobody anything; it is asked all the same.
+        assert spent.count(60) == 3
+        assert parties.attendance.late["a"] > 3
+        assert came[-1] == {"a", "b"}
+        assert parties.attendance.starving == ()
+
     def test_time_that_a_party_alone_takes_is_held_up_by_it(self) -> None:
         federation = make_federation(
             3, fabric="simulated", default_profile=profile(), profiles={"p1": profile(latency=50)}
@@ -323,6 +341,46 @@ class TestPatience:
 
     def test_exactly_patient_enough(self) -> None:
         assert makespan(3, patience=Patience(timeout=15)) == 12 + 2 * 15
+
+
+class TestPartsOfATick:
+    """Durations in microseconds: the same sums, and methods still see whole ticks."""
+
+    def test_an_exchange_takes_its_parts(self) -> None:
+        costs = {"encode": 0, "step": 3000, "latency": 2000}
+        federation = make_federation(
+            2,
+            fabric="simulated",
+            default_profile=profile(**costs),
+            fuse=Constant(value=1000),
+            engine=Engine(exchange=Constant(value=500)),
+            parts_per_tick=1000,
+        )
+        train(federation, 11)
+        # Two ways, a step and an update, and the last exchange's engine: the others' is over while
+        # gradients travel. The first has no step to do.
+        assert federation.fabric.elapsed_seconds() == pytest.approx(11 * 8e-3 - 3e-3 + 0.5e-3)
+        assert federation.fabric.now() == 85
+
+    def test_a_tick_that_has_begun_is_not_over(self) -> None:
+        fabric, parties = probes("a", a=profile(latency=Constant(value=2450)), parts_per_tick=1000)
+        parties.start("a", "work", 0)
+        assert fabric.run(parties.arrival(deadline=3)) is None
+        assert fabric.run(parties.arrival(deadline=4)).tick == 4
+
+    def test_evaluations_and_checkpoints_take_time_where_they_cost_some(self) -> None:
+        federation = make_federation(
+            2,
+            fabric="simulated",
+            num_validation=8,
+            default_profile=profile(),
+            engine=Engine(evaluation=Constant(value=100)),
+        )
+        loop = LoopState()
+        for _ in federation.train(Stop(exchanges=4, evaluate_every=2), loop, evaluate):
+            pass
+        assert loop.evaluating == pytest.approx(0.2)
+        assert loop.elapsed == pytest.approx(federation.fabric.elapsed_seconds())
 
 
 class TestDurations:

@@ -396,5 +396,8 @@ class TestRealTime:
         # 500 ms / 125 ms
         assert clock.num_fitting("step", 500) == 4
         assert clock.num_fitting("fuse", 500) == 1
-        assert clock.fits("step", 10_126)
-        assert not clock.fits("step", 10_125)
+        # It is 10,125 now, and the tick of the deadline counts; of a fuse nothing is known.
+        assert clock.fits("step", 10_250)
+        assert not clock.fits("step", 10_249)
+        assert clock.fits("fuse", 10_126)
+        assert not clock.fits("fuse", 10_125)

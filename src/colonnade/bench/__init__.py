@@ -28,6 +28,7 @@ BENCHES = {
     "network": "network",
     "protect": "protect",
     "serve": "serving_speed",
+    "slow": "slow",
 }
 
 

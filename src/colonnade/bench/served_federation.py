@@ -123,7 +123,7 @@ class ServedFederation:
         return ("colonnade", "federation", verb, str(self.place / "federation"), *arguments)
 
     def _make(self) -> None:
-        hub, enrolment = _free_address(), _free_address()
+        hub, enrolment = free_address(), free_address()
         settings = FederationSettings(name=HOLDER, address=hub, enrolment=enrolment)
         made = FederationDirectory.create(self.place / "federation", settings)
         numbers = np.random.default_rng(0)
@@ -139,20 +139,20 @@ class ServedFederation:
         for name in PARTIES:
             home = self.place / name
             make_home(home)
-            save_identity(home, _member(made, self.place, name))
+            save_identity(home, member_of(made, self.place, name))
             own = PartySettings(
                 name=name,
                 label_holder=HOLDER,
                 hub=hub,
                 data=self.place / f"{name}.csv",
                 id="id",
-                health=_free_address(),
+                health=free_address(),
                 allow_unprotected=True,
             )
             write_party(home, own)
 
 
-def _member(federation: FederationDirectory, place: Path, name: str) -> Identity:
+def member_of(federation: FederationDirectory, place: Path, name: str) -> Identity:
     invitation = invite(federation, name, place / f"{name}.invitation")
     key = new_key()
     certificate = enrol(federation, invitation.token, signing_request(key, name))
@@ -164,7 +164,7 @@ def _member(federation: FederationDirectory, place: Path, name: str) -> Identity
     )
 
 
-def _free_address() -> str:
+def free_address() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"

@@ -26,6 +26,7 @@ from colonnade.cli.methods import methods
 from colonnade.cli.migrate import migrate
 from colonnade.cli.party import party
 from colonnade.cli.predict import predict
+from colonnade.cli.profile import profile
 from colonnade.cli.report import report
 from colonnade.cli.reproduce import reproduce
 from colonnade.cli.runs import runs
@@ -49,7 +50,7 @@ app = typer.Typer(
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(demo, init, check, train, evaluate, predict, worth, serve, watch, report, ledger, migrate),
-    *(methods, datasets, align, bench, reproduce),
+    *(profile, methods, datasets, align, bench, reproduce),
 )
 for command in _COMMANDS:
     app.command(command.__name__)(command)

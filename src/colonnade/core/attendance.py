@@ -35,6 +35,8 @@ class Attendance:
         self.held_up = dict.fromkeys(self.late, 0)
         # Late answers since the last one in time.
         self._late_in_a_row = dict.fromkeys(self.late, 0)
+        # By party, what its last late answer took, in ticks.
+        self._took: dict[str, int] = {}
         # By party, the tick at which it was given up.
         self._away: dict[str, int] = {}
         self.is_disturbed = False
@@ -62,14 +64,31 @@ class Attendance:
                 found.append(name)
         return tuple(found)
 
-    def heard(self, party: str, *, in_time: bool | None = None) -> None:
-        """Something came from a party: to a question in time, late, or (None) neither."""
+    def worth_waiting_for(self, names: Iterable[str], ticks: int | None) -> set[str]:
+        """Those of ``names`` that may answer within so many ticks; all, if none may.
+
+        Whoever starves and took longer the last time is asked, but not waited for. Its next answer
+        tells whether it has become faster.
+        """
+        asked = set(names)
+        if ticks is None:
+            return asked
+        slow = {name for name in self.starving if self._took.get(name, 0) > ticks}
+        return asked - slow or asked
+
+    def forgive(self) -> None:
+        """Have everybody asked once more, whoever is away."""
+        self._away.clear()
+
+    def heard(self, party: str, *, in_time: bool = False, took: int | None = None) -> None:
+        """Something came from a party; to a question in time, or late after so many ticks."""
         self._away.pop(party, None)
         if in_time:
             self._late_in_a_row[party] = 0
-        elif in_time is not None and party in self.late:
+        elif took is not None and party in self.late:
             self.late[party] += 1
             self._late_in_a_row[party] += 1
+            self._took[party] = took
 
     def gave_up(self, names: Iterable[str], since: int, tick: int) -> None:
         """A question goes on without these, after a wait for them alone from ``since`` on."""
@@ -92,6 +111,7 @@ class Attendance:
             "left_out": dict(self.left_out),
             "held_up": dict(self.held_up),
             "late_in_a_row": dict(self._late_in_a_row),
+            "took": dict(self._took),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -101,6 +121,7 @@ class Attendance:
             (self.left_out, "left_out"),
             (self.held_up, "held_up"),
             (self._late_in_a_row, "late_in_a_row"),
+            (self._took, "took"),
         ):
             counts.update(state.get(name, {}))
         # Ticks of another process mean nothing here: the first sign of a party ends its absence.

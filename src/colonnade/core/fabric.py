@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from types import coroutine as awaitable_generator
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -30,6 +31,7 @@ __all__ = [
     "UNBOUNDED",
     "Clock",
     "Cut",
+    "EngineWork",
     "Fabric",
     "Meter",
     "NotYet",
@@ -43,6 +45,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+# What a run does besides the work of its method.
+EngineWork = Literal["exchange", "evaluation", "checkpoint"]
 
 TICKS_PER_SECOND = 1000
 
@@ -78,6 +83,9 @@ class RealClock:
     def __init__(self) -> None:
         self._began = 0.0
         self._seconds: dict[str, float] = {}
+        # By kind, how many units were done and how long they took together.
+        self.num_units: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {}
 
     def now(self) -> int:
         """Milliseconds of the monotonic clock."""
@@ -89,11 +97,15 @@ class RealClock:
 
     def work(self, kind: str) -> None:
         """Real time passes by itself; how much it was is remembered."""
-        self._seconds[kind] = time.perf_counter() - self._began
+        took = self._seconds[kind] = time.perf_counter() - self._began
+        self.num_units[kind] += 1
+        self.seconds[kind] = self.seconds.get(kind, 0.0) + took
 
     def fits(self, kind: str, deadline: int) -> bool:
-        """Until the deadline itself."""
-        return self.now() < deadline
+        """By how long the last unit took; before there was any, until the deadline itself."""
+        # A tick that has begun is not over.
+        left = (deadline + 1) * 1_000_000 - time.monotonic_ns()
+        return left > self._seconds.get(kind, 1e-3) * 1e9
 
     def num_fitting(self, kind: str, timeout: int) -> int:
         """By how long the last unit took; 1 before there was any."""
@@ -252,6 +264,9 @@ class Fabric(ABC):
 
     def hand_out(self) -> None:  # noqa: B027
         """Have all calls leave now: whoever sent them will compute before it waits."""
+
+    def pass_time(self, on: EngineWork) -> None:  # noqa: B027
+        """Let pass what the run's own work takes; on a real clock it passes by itself."""
 
     def heard_since(self, party: str, tick: int) -> bool:
         """Whether anything came from a party after a tick, for whomever it was."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from colonnade.core.batches import BatchPlan
 from colonnade.core.checkpoints import Checkpoints
 from colonnade.core.doors import Door
-from colonnade.core.errors import DataError, MissingBlock
+from colonnade.core.errors import DataError, MissingBlock, NoAnswer
 from colonnade.core.evaluations import Evaluations, Measured
 from colonnade.core.fabric import Fabric
 from colonnade.core.label_holder import LabelHolder, LabelPart
@@ -108,7 +108,12 @@ class Federation:
     def beside(
         self, fabric: Fabric, patience: Patience, plans: Mapping[str, BatchPlan] | None = None
     ) -> Parties:
-        """The same parties over a fabric beside that of training, with a patience of its own."""
+        """The same parties over a fabric beside that of training, with a patience of its own.
+
+        Beside a simulated clock parties answer as fast as the machine is: nobody's patience ends.
+        """
+        if not self.fabric.has_real_time:
+            patience = replace(patience, timeout=None)
         parties = self._parties(fabric, patience)
         parties.plans = {**parties.plans, **(plans or {})}
         parties.exchange = self.parties.exchange
@@ -187,8 +192,11 @@ class Federation:
             batch = Batch("train", state.exchange)
             with time.on("training"):
                 self.fabric.run(self.method.exchange(self.holder, self.parties, batch))
+                self.fabric.pass_time("exchange")
             state.exchange += 1
             is_last = state.exchange == last or state.is_out_of_time(stop)
+            if is_last:
+                self._give_time()
             is_due = "validation" in self.holder.parts and (state.exchange % every == 0 or is_last)
             with time.on("evaluating"):
                 if self.waits_for_nobody and not is_last:
@@ -199,9 +207,20 @@ class Federation:
                 state.stopped_by = state.stopped_by or "time"
             yield event
         beside.give_up()
-        self.fabric.run(self.parties.settle())
+        self._give_time()
+        try:
+            self.fabric.run(self.parties.settle())
+        except NoAnswer:
+            if not self.waits_for_nobody:
+                raise
         time.look()
         state.stopped_by = state.stopped_by or "length"
+
+    def _give_time(self) -> None:
+        """At the end of a run that waits for nobody: the last questions are for everybody."""
+        if self.waits_for_nobody:
+            self.patience = self.patience.at_the_end()
+            self.parties.attendance.forgive()
 
     def _measure_now(self, is_due: bool, evaluate: Evaluate, stop: Stop, state: LoopState) -> Event:
         """Evaluate, with everybody waiting for it."""
@@ -216,6 +235,7 @@ class Federation:
             # Somebody is away at the end of a run that goes on without.
             state.skipped_evaluations += 1
             return event._replace(skipped=self.parties.attendance.away)
+        self.fabric.pass_time("evaluation")
         is_best = self._judge(Measured(state.exchange, metrics), stop, state)
         return event._replace(
             metrics=metrics, is_best=is_best, measured=state.exchange, is_asked=True

@@ -52,7 +52,7 @@ class LoopState:
     best_quality: float = -math.inf
     best_exchange: int = 0
     num_without_best: int = 0
-    # Seconds since the beginning, over all resumes. On a simulated clock: those of exchanges alone.
+    # Seconds since the beginning, over all resumes; on a simulated clock, since the first exchange.
     elapsed: float = 0.0
     # Of these: spent on evaluations, on checkpoints, and while no process trained.
     evaluating: float = 0.0
@@ -130,6 +130,6 @@ class Timekeeper:
                 if self._fabric.timeline is not None:
                     self._fabric.timeline.note(None, what, began, ended)
                 setattr(self._loop, what, getattr(self._loop, what) + took)
-            elif not self._fabric.has_real_time:
+            if not self._fabric.has_real_time:
                 self._loop.elapsed += took
             self.look()

@@ -86,7 +86,7 @@ class Parties:
         self._next_id = 0
         self._started: dict[int, Awaited] = {}
         self._arrived: deque[Reply] = deque()
-        self._given_up: set[int] = set()  # calls whose answers nobody waits for any more
+        self._given_up: dict[int, int] = {}  # calls nobody waits for any more: when they were sent
         # Calls told and not yet known to be done, oldest first; a failure among them is raised.
         self._told: dict[str, deque[int]] = {name: deque() for name in self.names}
 
@@ -151,8 +151,10 @@ class Parties:
             number = self._send(name, verb, arguments, True, summand)
             open_calls[number] = Awaited(name, self.exchange, verb, rows, own, is_summand)
         answers: dict[str, Any] = {}
-        since = self.fabric.now()
-        while open_calls:
+        began = since = self.fabric.now()
+        ticks = limit - began if goes_on and limit is not None else None
+        waited_for = self.attendance.worth_waiting_for(asked, ticks)
+        while any(item.party in waited_for for item in open_calls.values()):
             reply = await self.fabric.receive(limit)
             if reply is None:
                 break
@@ -169,7 +171,7 @@ class Parties:
             if deadline is None and self._patience.then == "stop":
                 raise self._silence(silent, verb)
             self.attendance.gave_up(silent, since, self.fabric.now())
-            self._given_up |= open_calls.keys()
+            self._given_up |= dict.fromkeys(open_calls, began)
         return {name: answers[name] for name in chosen if name in answers}
 
     @property
@@ -245,7 +247,7 @@ class Parties:
         """Drop what the parties of these ``names`` still owe to started calls."""
         gone = {number for number, call in self._started.items() if call.party in set(names)}
         self._started = {n: call for n, call in self._started.items() if n not in gone}
-        self._given_up |= gone
+        self._given_up |= dict.fromkeys(gone, self.fabric.now())
 
     def nobody_answered(self) -> NoAnswer:
         """Make the error that names everybody who still owes an answer to a started call.
@@ -295,7 +297,7 @@ class Parties:
             "num_dropped": self.num_dropped,
             "started": [[number, *call] for number, call in self._started.items()],
             "arrived": [pack_reply(reply) for reply in self._arrived],
-            "given_up": sorted(self._given_up),
+            "given_up": [list(item) for item in sorted(self._given_up.items())],
             "attendance": self.attendance.state(),
             "told": {name: list(numbers) for name, numbers in self._told.items()},
         }
@@ -308,7 +310,7 @@ class Parties:
         self._started = {number: Awaited(*call) for number, *call in state["started"]}
         self._arrived = deque(unpack_reply(item) for item in state["arrived"])
         self._told = {name: deque(state["told"].get(name, ())) for name in self.names}
-        self._given_up = set(state.get("given_up", ()))
+        self._given_up = {int(number): int(tick) for number, tick in state.get("given_up", {})}
         self.attendance.restore(state.get("attendance", {}))
 
     def _chosen(self, among: Iterable[str] | None) -> tuple[str, ...]:
@@ -378,8 +380,8 @@ class Parties:
 
     def _set_aside(self, reply: Reply) -> None:
         """A reply that the current wait is not for: keep it, raise it, or drop it."""
-        self.attendance.heard(reply.party, in_time=False if reply.id in self._given_up else None)
-        self._given_up.discard(reply.id)
+        sent = self._given_up.pop(reply.id, None)
+        self.attendance.heard(reply.party, took=None if sent is None else reply.tick - sent)
         if self._is_expected(reply, self._started):
             self._arrived.append(reply)
         elif reply.failure is not None and reply.id in self._told.get(reply.party, ()):
@@ -393,7 +395,6 @@ class Parties:
 
 def _own(item: Each, party: str, verb: str) -> Any:
     if party not in item.by_party:
-        raise ProtocolError(
-            f"'{verb}': no value for party '{party}'; there are values for {sorted(item.by_party)}"
-        )
+        known = sorted(item.by_party)
+        raise ProtocolError(f"'{verb}': no value for party '{party}'; there are values for {known}")
     return item.by_party[party]

@@ -9,6 +9,9 @@ from colonnade.core.errors import ConfigError
 
 __all__ = ["Arrival", "Patience"]
 
+# A timeout that is meant for exchanges may be shorter than any checkpoint takes.
+_LAST_TICKS = 10_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
@@ -25,6 +28,15 @@ class Patience:
     def __post_init__(self) -> None:
         if self.timeout is not None and self.timeout < 1:
             raise ConfigError(f"timeout: at least 1 tick, got {self.timeout}")
+
+    def at_the_end(self) -> Patience:
+        """Of a method that waits for nobody, once nothing else is left to do.
+
+        Returns:
+            At least ten seconds, and then on without whoever did not answer.
+        """
+        timeout = None if self.timeout is None else max(self.timeout, _LAST_TICKS)
+        return Patience(timeout=timeout, then="continue")
 
 
 class Arrival(NamedTuple):

@@ -15,7 +15,7 @@ from colonnade.core.respondent import Respondent
 from colonnade.fabrics.durations import Constant, Duration
 from colonnade.fabrics.grpc.link_settings import LinkSpec
 from colonnade.fabrics.in_process import InProcess
-from colonnade.fabrics.simulated import Profile, Simulated
+from colonnade.fabrics.simulated import Engine, Profile, Simulated
 
 __all__ = ["FABRICS", "FabricSpec", "GrpcSpec", "InProcessSpec", "SimulatedSpec"]
 
@@ -71,11 +71,23 @@ class SimulatedSpec(FabricSpec):
         default: The profile of every party without one of its own.
         party: Profiles of single parties, by name.
         fuse: The ticks of one update at the label holder.
+        engine: The ticks of what else the label holder does.
+        parts_per_tick: How many units of all these durations make a tick; 1000 makes them
+            microseconds.
+
+    Raises:
+        ConfigError: A tick would have no parts.
     """
 
     default: Profile = field(default_factory=Profile)
     party: Mapping[str, Profile] = field(default_factory=dict)
     fuse: Duration = field(default_factory=Constant)
+    engine: Engine = field(default_factory=Engine)
+    parts_per_tick: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.parts_per_tick <= 1_000_000:
+            raise ConfigError(f"parts_per_tick: from 1 to 1000000, got {self.parts_per_tick}")
 
     def build(self, parties: Respondents, *, local: frozenset[str], seed: int) -> Fabric:
         return Simulated(
@@ -84,6 +96,8 @@ class SimulatedSpec(FabricSpec):
             profiles={name: item for name, item in self.party.items() if name in parties},
             default=self.default,
             fuse=self.fuse,
+            engine=self.engine,
+            parts_per_tick=self.parts_per_tick,
             local=local,
             seed=seed,
         )

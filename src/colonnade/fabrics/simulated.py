@@ -9,6 +9,9 @@ after its last call, and an evaluation counts work that is under way as done.
 
 Events come in the order of their ticks. At the same tick deliveries come before deadlines, and
 deliveries in the order in which they were sent.
+
+Inside, time counts in parts of a tick, one per tick unless told otherwise: durations that were
+measured are often shorter than a millisecond. Methods see whole ticks, as on a real clock.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from colonnade.core.fabric import (
     TICKS_PER_SECOND,
     UNBOUNDED,
     Clock,
+    EngineWork,
     num_call_bytes,
     num_payload_bytes,
 )
@@ -34,12 +38,12 @@ from colonnade.fabrics.durations import Constant, Duration, Shares, Stopwatch, U
 from colonnade.fabrics.in_process import LocalFabric, isolated_call
 from colonnade.fabrics.sleeps import Awake, Sleep
 
-__all__ = ["Profile", "Simulated", "with_traces"]
+__all__ = ["Engine", "Profile", "Simulated", "with_traces"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """The cost of one party's work and of its link, in ticks.
+    """The cost of one party's work and of its link, in ticks or the fabric's parts of them.
 
     ``bandwidth`` is bytes per tick in each direction; None is unlimited. ``sleep`` is the schedule
     of absences; it delays calls that want an answer.
@@ -54,6 +58,19 @@ class Profile:
     def __post_init__(self) -> None:
         if self.bandwidth is not None and self.bandwidth < 1:
             raise ConfigError(f"bandwidth: at least 1 byte per tick, got {self.bandwidth}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """The label holder's time for what is not its method's work; everybody waits for it.
+
+    ``exchange`` is what each exchange costs it besides updates (messages, lines), ``evaluation``
+    and ``checkpoint`` what each of those does.
+    """
+
+    exchange: Duration = field(default_factory=Constant)
+    evaluation: Duration = field(default_factory=Constant)
+    checkpoint: Duration = field(default_factory=Constant)
 
 
 def with_traces(profile: Profile, read: Callable[[str, int], tuple[float, ...]]) -> Profile:
@@ -73,32 +90,33 @@ def with_traces(profile: Profile, read: Callable[[str, int], tuple[float, ...]])
 
 
 class _VirtualClock:
-    """One participant's own time: whole ticks, moved on by its work."""
+    """One participant's own time: whole parts of a tick, moved on by its work."""
 
-    def __init__(self, costs: Mapping[str, Stopwatch]) -> None:
-        self.tick = 0
+    def __init__(self, costs: Mapping[str, Stopwatch], parts_per_tick: int) -> None:
+        self.part = 0
         self._costs = costs
+        self._each = parts_per_tick
 
     def now(self) -> int:
-        return self.tick
+        return self.part // self._each
 
     def begin(self) -> None:
         """Nothing: time passes when work is done."""
 
     def work(self, kind: str) -> None:
-        self.tick += self._costs[kind].draw(self.tick)
+        self.part += self._costs[kind].draw(self.part)
 
     def fits(self, kind: str, deadline: int) -> bool:
-        return self.tick + self._costs[kind].peek(self.tick) <= deadline
+        return self.part + self._costs[kind].peek(self.part) <= deadline * self._each
 
     def num_fitting(self, kind: str, timeout: int) -> int:
-        cost = self._costs[kind].constant
+        cost, limit = self._costs[kind].constant, timeout * self._each
         if cost is not None:
-            return min(timeout // cost, UNBOUNDED) if cost else UNBOUNDED
+            return min(limit // cost, UNBOUNDED) if cost else UNBOUNDED
         spent = 0
         for count in range(UNBOUNDED):
-            spent += self._costs[kind].peek(self.tick + spent, ahead=count)
-            if spent > timeout:
+            spent += self._costs[kind].peek(self.part + spent, ahead=count)
+            if spent > limit:
                 return count
         return UNBOUNDED
 
@@ -106,15 +124,18 @@ class _VirtualClock:
 class _Lane:
     """One direction of a link: one message after the other, never overtaking."""
 
-    def __init__(self, bandwidth: int | None) -> None:
+    def __init__(self, bandwidth: int | None, parts_per_tick: int) -> None:
         self.bandwidth = bandwidth
+        self._each = parts_per_tick
         self.free_at = 0
         self.last_delivery = 0
 
-    def deliver(self, tick: int, num_bytes: int, latency: int) -> int:
-        """The tick at which a message that is ready at ``tick`` arrives at the other end."""
-        begin = max(tick, self.free_at)
-        transfer = 0 if self.bandwidth is None else -(-num_bytes // self.bandwidth)
+    def deliver(self, part: int, num_bytes: int, latency: int) -> int:
+        """When a message that is ready at ``part`` arrives at the other end."""
+        begin = max(part, self.free_at)
+        transfer = 0
+        if self.bandwidth is not None:
+            transfer = -(-num_bytes * self._each // self.bandwidth)
         self.free_at = begin + transfer
         self.last_delivery = max(self.free_at + latency, self.last_delivery)
         return self.last_delivery
@@ -123,26 +144,26 @@ class _Lane:
 class _Site:
     """The simulated place of one party: its clock, its link, and when it is free again."""
 
-    def __init__(self, name: str, profile: Profile, seed: int) -> None:
+    def __init__(self, name: str, profile: Profile, seed: int, parts_per_tick: int) -> None:
         self.watches = {
             kind: Stopwatch(getattr(profile, kind), derive_seed(seed, "simulated", name, kind))
             for kind in ("encode", "step", "latency")
         }
-        self.clock = _VirtualClock(self.watches)
+        self.clock = _VirtualClock(self.watches, parts_per_tick)
         self.sleep = profile.sleep
         self.num_calls = 0
         self._sleep_shares = Shares(derive_seed(seed, "simulated", name, "sleep"))
-        self.down = _Lane(profile.bandwidth)
-        self.up = _Lane(profile.bandwidth)
+        self.down = _Lane(profile.bandwidth, parts_per_tick)
+        self.up = _Lane(profile.bandwidth, parts_per_tick)
         self.free_at = 0
 
     def begins(self, arrives: int, wants_reply: bool) -> int:
-        """The tick at which a call begins: the party must be free and awake."""
-        tick = max(arrives, self.free_at)
+        """When a call begins: the party must be free and awake."""
+        part = max(arrives, self.free_at)
         if not wants_reply or isinstance(self.sleep, Awake):
-            return tick
+            return part
         self.num_calls += 1
-        return self.sleep.awake_at(tick, self._sleep_shares.at(self.num_calls - 1))
+        return self.sleep.awake_at(part, self._sleep_shares.at(self.num_calls - 1))
 
     def state(self) -> dict[str, Any]:
         return {
@@ -175,6 +196,8 @@ class Simulated(LocalFabric):
         profiles: Mapping[str, Profile] | None = None,
         default: Profile | None = None,
         fuse: Duration | None = None,
+        engine: Engine | None = None,
+        parts_per_tick: int = 1,
         local: frozenset[str] = frozenset(),
         seed: int = 0,
     ) -> None:
@@ -184,16 +207,22 @@ class Simulated(LocalFabric):
         if unknown:
             raise ConfigError(f"fabric.party: no party {unknown}; there are {list(self.names)}")
         default = default or Profile()
+        self._each = parts_per_tick
+        self._parts_per_second = TICKS_PER_SECOND * parts_per_tick
         self._sites = {}
         for name in self.names:
             profile = own.get(name, default)
             if name in local:
                 # No link is between the label holder and its own block.
                 profile = replace(profile, latency=Constant(), bandwidth=None)
-            self._sites[name] = _Site(name, profile, seed)
+            self._sites[name] = _Site(name, profile, seed, parts_per_tick)
             self.parties[name].clock = self._sites[name].clock
         self._fuse = Stopwatch(fuse or Constant(), derive_seed(seed, "simulated", "fuse"))
-        self._clock = _VirtualClock({"fuse": self._fuse})
+        self._engine = {
+            kind: Stopwatch(getattr(engine or Engine(), kind), derive_seed(seed, "simulated", kind))
+            for kind in ("exchange", "evaluation", "checkpoint")
+        }
+        self._clock = _VirtualClock({"fuse": self._fuse}, parts_per_tick)
         self._num_sent = 0
         self._replies: list[tuple[int, int, Reply]] = []
 
@@ -208,13 +237,13 @@ class Simulated(LocalFabric):
         site = self._sites[call.party]
         num_bytes = num_call_bytes(call)
         self.meter.sent(call.party, num_bytes)
-        now = self._clock.tick
+        now = self._clock.part
         arrives = site.down.deliver(now, num_bytes, site.watches["latency"].draw(now))
-        begins = site.clock.tick = site.begins(arrives, call.wants_reply)
+        begins = site.clock.part = site.begins(arrives, call.wants_reply)
         was_free = max(arrives, site.free_at)
         reply = self.parties[call.party].execute(call)
-        site.free_at = site.clock.tick
-        seconds = (site.free_at - begins) / TICKS_PER_SECOND
+        site.free_at = site.clock.part
+        seconds = (site.free_at - begins) / self._parts_per_second
         self.meter.parties[call.party].seconds_computing += seconds
         self._note(call.party, "sending", now, arrives)
         self._note(call.party, "absent", was_free, begins)
@@ -222,36 +251,45 @@ class Simulated(LocalFabric):
         if call.wants_reply or reply.failure is not None:
             num_bytes = num_payload_bytes(reply.value)
             self.meter.received(call.party, num_bytes)
-            tick = site.up.deliver(
+            came = site.up.deliver(
                 site.free_at, num_bytes, site.watches["latency"].draw(site.free_at)
             )
-            self._note(call.party, "sending", site.free_at, tick)
+            self._note(call.party, "sending", site.free_at, came)
+            tick = came // self._each
             answer = Reply(reply.id, reply.party, reply.exchange, reply.value, reply.failure, tick)
-            heapq.heappush(self._replies, (tick, self._num_sent, answer))
+            heapq.heappush(self._replies, (came, self._num_sent, answer))
             self._num_sent += 1
 
     async def receive(self, deadline: int | None) -> Reply | None:
         """Let time pass until the next delivery or the deadline, whichever is first."""
         if not self._replies and deadline is None:
+            tick = self._clock.now()
             raise Deadlock(
-                f"tick {self._clock.tick}: the label holder waits and nothing is on its way",
-                tick=self._clock.tick,
+                f"tick {tick}: the label holder waits and nothing is on its way", tick=tick
             )
-        if not self._replies or (deadline is not None and self._replies[0][0] > deadline):
-            assert deadline is not None
-            self._note(None, "waiting", self._clock.tick, deadline)
-            self._clock.tick = max(self._clock.tick, deadline)
+        # A tick that has begun is not over.
+        last = None if deadline is None else (deadline + 1) * self._each - 1
+        if not self._replies or (last is not None and self._replies[0][0] > last):
+            assert last is not None
+            self._note(None, "waiting", self._clock.part, last)
+            self._clock.part = max(self._clock.part, last)
             return None
-        tick, _, reply = heapq.heappop(self._replies)
-        self._note(None, "waiting", self._clock.tick, tick, reply.party)
-        self._clock.tick = max(self._clock.tick, tick)
+        came, _, reply = heapq.heappop(self._replies)
+        self._note(None, "waiting", self._clock.part, came, reply.party)
+        self._clock.part = max(self._clock.part, came)
         return reply
+
+    def pass_time(self, on: EngineWork) -> None:
+        """Move the label holder's clock by what its engine costs."""
+        watch = self._engine[on]
+        if watch.constant != 0:
+            self._clock.part += watch.draw(self._clock.part)
 
     def _note(
         self, party: str | None, state: State, begin: int, end: int, awaited: str | None = None
     ) -> None:
         if self.timeline is not None:
-            span = (begin / TICKS_PER_SECOND, end / TICKS_PER_SECOND)
+            span = (begin / self._parts_per_second, end / self._parts_per_second)
             self.timeline.note(party, state, *span, awaited)
 
     async def settle(self) -> list[Reply]:
@@ -261,26 +299,36 @@ class Simulated(LocalFabric):
 
     def elapsed_seconds(self) -> float:
         """Simulated seconds."""
-        return self._clock.tick / TICKS_PER_SECOND
+        return self._clock.part / self._parts_per_second
 
     def state(self) -> dict[str, Any]:
         """The clock and every reply on its way."""
         return {
-            "now": self._clock.tick,
+            "now": self._clock.part,
             "num_sent": self._num_sent,
             "fuse_draws": self._fuse.num_draws,
             "sites": {name: site.state() for name, site in self._sites.items()},
-            "replies": [{"order": order, **pack_reply(reply)} for _, order, reply in self._replies],
+            "engine_draws": {kind: watch.num_draws for kind, watch in self._engine.items()},
+            "replies": [
+                {"order": order, "part": part, **pack_reply(reply)}
+                for part, order, reply in self._replies
+            ],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Put back what ``state`` gave."""
-        self._clock.tick = state["now"]
+        self._clock.part = state["now"]
         self._num_sent = state["num_sent"]
         self._fuse.num_draws = state["fuse_draws"]
         for name, site_state in state["sites"].items():
             self._sites[name].restore(site_state)
-        replies = [(item["tick"], item["order"], unpack_reply(item)) for item in state["replies"]]
+        # Checkpoints of an earlier version have whole ticks and no engine.
+        for kind, count in state.get("engine_draws", {}).items():
+            self._engine[kind].num_draws = count
+        replies = [
+            (item.get("part", item["tick"]), item["order"], unpack_reply(item))
+            for item in state["replies"]
+        ]
         heapq.heapify(replies)
         self._replies = replies
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,9 @@ def _train(
     if blueprint.spec.threads is not None:
         torch.set_num_threads(blueprint.spec.threads)
 
+    # Importing what measures takes seconds: not while parties wait for the first evaluation.
+    import_module("sklearn.metrics")
+
     def go_back(error: PartyRestarted) -> None:
         run.log(str(error))
         say(f"'{error.party}' came back without what it knew: back to the last checkpoint")
@@ -227,7 +231,8 @@ def _attempt(
                 remote.parent.joining.give_weights(federation, own)
             run.checkpoint(federation, LoopState(), federation.patience)
         federation.patience = spec.patience
-        records: Any = _Lenient(run) if spec.patience.then == "continue" else run
+        goes_on = spec.patience.then == "continue" or federation.waits_for_nobody
+        records: Any = _Lenient(run) if goes_on else run
         result = train_federation(blueprint, remote.data, federation, loop, records, watcher)
         write_calibration(run.root, result.calibration)
         return result.summary

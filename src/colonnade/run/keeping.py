@@ -60,6 +60,7 @@ class Keeping:
         if not self._federation.waits_for_nobody:
             if is_due or (event.is_best and self._keeps_best):
                 self._records.checkpoint(self._federation, self._loop)
+                self._federation.fabric.pass_time("checkpoint")
             return None
         self._look()
         if event.is_asked and self._keeps_best:

@@ -12,6 +12,7 @@ from typing import Any
 from colonnade.core.beside import Beside
 from colonnade.core.config import dump
 from colonnade.core.errors import BadReply, Diverged, Refused
+from colonnade.core.fabric import RealClock
 from colonnade.core.federation import Event, Federation, LoopState
 from colonnade.core.numerics import NUMERICS
 from colonnade.core.patience import Patience
@@ -217,6 +218,7 @@ def summarize(
             "checkpoints": loop.skipped_checkpoints,
         },
         "seconds_computing": computing,
+        "label_holder_work": _own_work(federation),
         "seconds_waiting": {
             name: max(0.0, loop.elapsed - item) for name, item in computing.items()
         },
@@ -234,6 +236,14 @@ def summarize(
         "numerics": NUMERICS,
         "version": version("colonnade"),
     }
+
+
+def _own_work(federation: Federation) -> dict[str, Any] | None:
+    """How many updates the label holder computed since this process began, and for how long."""
+    clock = federation.holder.clock
+    if not isinstance(clock, RealClock):
+        return None
+    return {"units": clock.num_units["fuse"], "seconds": clock.seconds.get("fuse", 0.0)}
 
 
 def times_of(loop: LoopState) -> dict[str, float]:

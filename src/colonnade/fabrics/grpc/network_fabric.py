@@ -193,7 +193,8 @@ class GrpcFabric(Fabric):
         self._num_told = 0
         self._asides: weakref.WeakSet[GrpcFabric] = weakref.WeakSet()
         self._confirmed: set[str] = set()
-        # Since when a party has a call that it has not answered, on this fabric's clock.
+        # Who has calls that were not written out; since when one is on its way, unanswered.
+        self._unwritten: set[str] = set()
         self._since: dict[str, float] = {}
 
     @property
@@ -210,8 +211,7 @@ class GrpcFabric(Fabric):
         """Put a call on its way; it is written out at the next wait, or a moment later."""
         was_sent = self._session.send(call.party, call, self)
         self.meter.sent(call.party, num_call_bytes(call))
-        if self.timeline is not None:
-            self._since.setdefault(call.party, self.elapsed_seconds())
+        self._unwritten.add(call.party)
         if not was_sent:
             return
         if call.wants_reply:
@@ -237,7 +237,7 @@ class GrpcFabric(Fabric):
 
     async def receive(self, deadline: int | None) -> Reply | None:
         """The next reply; suspends its coroutine until one is here."""
-        self._session.write_out()
+        self.hand_out()
         began, has_looked = self.elapsed_seconds(), False
         while not self._ready:
             if deadline is None:
@@ -294,6 +294,11 @@ class GrpcFabric(Fabric):
 
     def hand_out(self) -> None:
         """Have all calls written to the streams."""
+        if self._unwritten and self.timeline is not None:
+            now = self.elapsed_seconds()
+            for party in self._unwritten:
+                self._since.setdefault(party, now)
+        self._unwritten.clear()
         self._session.write_out()
 
     def heard_since(self, party: str, tick: int) -> bool:

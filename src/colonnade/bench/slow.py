@@ -1,0 +1,195 @@
+"""A slow party over real processes: what it costs each method, and what the simulated clock says.
+
+Wall time to a target on digits, three agents and the label holder on this machine. Every figure is
+made of runs with lines, evaluations and checkpoints as they are by default.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from colonnade.bench.slow_federation import PARTIES, Reached, SlowFederation
+from colonnade.run.history import recorded_lines
+from colonnade.run.measured_profile import measured_profile
+from colonnade.run.timeline_file import timeline_lines
+
+__all__ = ["bench_slow"]
+
+# Seconds of the slow party's round trip: beside none, and where the simulation is compared.
+_SLOW = 0.2
+_COMPARED = 0.04
+_TARGET = 0.85
+_FAST_TARGET = 0.6
+# Ticks: an exchange of Flex, and how long it waits for an upload.
+_TIMEOUT = 20
+_PATIENCE = 100
+# So long each party stands still in its turn, in seconds, and so many uploads of everybody.
+_TURN = 1.0
+_ROUNDS = 100
+
+# By method, its settings and a learning rate that reaches the target in some hundred exchanges.
+_METHODS: Mapping[str, tuple[Any, float]] = {
+    "splitnn": ("splitnn", 0.1),
+    "fedbcd": ({"name": "fedbcd", "local_steps": 5}, 0.03),
+    "async": ("async", 0.1),
+    "vafl": ("vafl", 0.1),
+    "flex": ({"name": "flex", "timeout": _TIMEOUT}, 0.01),
+    "adaptive_flex": ({"name": "adaptive_flex", "timeout": _TIMEOUT}, 0.2),
+    "laser": ({"name": "laser", "heads": "label_holder"}, 0.1),
+    "easter": ("easter", 0.1),
+}
+
+
+def bench_slow(fast: bool) -> list[dict[str, Any]]:
+    """Rows: methods with and without a slow party; Flex's exchange; simulations; taking turns."""
+    logging.getLogger("colonnade").setLevel(logging.ERROR)
+    runs = 1 if fast else 3
+    with (
+        tempfile.TemporaryDirectory() as place,
+        SlowFederation(Path(place)).running() as federation,
+    ):
+        bench = _Bench(federation, _FAST_TARGET if fast else _TARGET, runs)
+        return [
+            *(bench.slowed(name) for name in ("splitnn", "async", "vafl", "flex")),
+            bench.flex_exchange(),
+            *(bench.simulated(name) for name in _METHODS),
+            *(bench.taking_turns(name) for name in ("splitnn", "async")),
+        ]
+
+
+class _Bench:
+    def __init__(self, federation: SlowFederation, target: float, runs: int) -> None:
+        self._federation = federation
+        self._target = target
+        self._runs = runs
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        method, rate = _METHODS[name]
+        optimizer = {"name": "sgd", "lr": rate}
+        fusion = {"kind": "mlp", "combine": "mean", "hidden": [256, 256]}
+        return {
+            "method": method,
+            "data": {"batch_size": 128},
+            "defaults": {
+                "encoder": {"kind": "mlp", "hidden": [64], "embedding": 16},
+                "optimizer": optimizer,
+            },
+            "label_holder": {"optimizer": optimizer, "fusion": fusion},
+            "stop": {"exchanges": 20_000, "target": self._target},
+            **({"patience": {"timeout": _PATIENCE}} if "flex" in name else {}),
+        }
+
+    def slowed(self, name: str) -> dict[str, Any]:
+        """Wall time to the target with a slow party over that without, in turns."""
+        pairs = [
+            (self._train(name, _SLOW), self._train(name, 0.0))
+            for _ in range(self._runs if name != "splitnn" else 1)
+        ]
+        slow, quick = ([pair[place] for pair in pairs] for place in (0, 1))
+        return {
+            "case": name,
+            "ratio": _median(slow) / _median(quick),
+            "unit": f"wall time to accuracy {self._target:g}, one party behind 200 ms / without",
+            "against": "itself with no delay, in turns",
+            "runs": len(pairs),
+            "seconds": _median(slow),
+            "seconds_against": _median(quick),
+            "exchanges": [item.exchanges for item in slow],
+            "exchanges_against": [item.exchanges for item in quick],
+            "curve": _curve(slow[0].directory),
+            "curve_against": _curve(quick[0].directory),
+        }
+
+    def flex_exchange(self) -> dict[str, Any]:
+        """A whole exchange of Flex over its timeout and one round trip."""
+        run = self._train("flex", 0.0)
+        lines = [line for line in timeline_lines(run.directory) if line["kind"] == "intervals"]
+        ends: dict[int, float] = {}
+        trips = []
+        for line in lines:
+            waits = line["label_holder"].get("waiting", ())
+            if own := [end - begin for begin, end, *party in waits if party]:
+                trips.append(sum(own))
+            # The wait until the timeout is for nobody.
+            until = [end for _, end, *party in waits if not party]
+            if until:
+                ends[line["exchange"]] = until[-1]
+        whole = [ends[number + 1] - ends[number] for number in ends if number + 1 in ends]
+        took, trip = statistics.median(whole), statistics.median(trips)
+        return {
+            "case": "flex-exchange",
+            "ratio": took / (_TIMEOUT / 1000 + trip),
+            "unit": f"time of an exchange with timeout {_TIMEOUT} ms / timeout + a round trip",
+            "against": "its own median wait for uploads",
+            "runs": len(whole),
+            "seconds": took,
+            "seconds_round_trip": trip,
+        }
+
+    def simulated(self, name: str) -> dict[str, Any]:
+        """Predicted wall time over real: profiles of one run predict the next ones."""
+        profile = measured_profile(self._train(name, _COMPARED).directory)
+        real = [self._train(name, _COMPARED) for _ in range(self._runs)]
+        predicted = self._federation.simulate(self._settings(name), profile)
+        return {
+            "case": f"simulated-{name}",
+            "ratio": predicted.seconds / _median(real),
+            "unit": f"predicted / real wall time to accuracy {self._target:g}, one party behind "
+            "40 ms",
+            "against": "the same run over real processes; the profile is of another one",
+            "runs": len(real),
+            "seconds": predicted.seconds,
+            "seconds_against": _median(real),
+            "exchanges": predicted.exchanges,
+            "exchanges_against": [item.exchanges for item in real],
+        }
+
+    def taking_turns(self, name: str) -> dict[str, Any]:
+        """The thesis's round-robin delay, on the simulated clock over real processes."""
+        rounds = _ROUNDS if name == "async" else _ROUNDS // 5
+        exchanges = rounds * (len(PARTIES) if name == "async" else 1)
+        settings = self._settings(name) | {"stop": {"exchanges": exchanges}}
+        profile = measured_profile(self._federation.train(settings).directory)
+        with self._federation.round_robin(_TURN):
+            real = self._federation.train(settings)
+        ticks = round(_TURN * 1_000_000)
+        for turn, party in enumerate(PARTIES):
+            profile["party"][party]["sleep"] = {
+                "kind": "round_robin",
+                "turn": turn,
+                "of": len(PARTIES),
+                "ticks": ticks,
+            }
+        predicted = self._federation.simulate(settings, profile)
+        return {
+            "case": f"round-robin-{name}",
+            "ratio": predicted.seconds / real.seconds,
+            "unit": f"predicted / real wall time of {exchanges} exchanges while one of three "
+            f"parties stands still at a time, {_TURN:g} s each",
+            "against": "real processes, stopped and continued in turn",
+            "runs": 1,
+            "seconds": predicted.seconds,
+            "seconds_against": real.seconds,
+            "exchanges": exchanges,
+        }
+
+    def _train(self, name: str, delay: float) -> Reached:
+        return self._federation.train(self._settings(name), delay=delay)
+
+
+def _median(runs: list[Reached]) -> float:
+    return statistics.median(item.seconds for item in runs)
+
+
+def _curve(directory: Path) -> list[list[float]]:
+    """Wall seconds and accuracy of every evaluation."""
+    return [
+        [line["elapsed"], line["metrics"]["accuracy"]]
+        for line in recorded_lines(directory)
+        if line["kind"] == "evaluation"
+    ]

@@ -1,0 +1,184 @@
+"""The measured profile of a run between machines, as settings of the simulated clock.
+
+Made of what the run directory has: intervals (``timeline.jsonl``), counts (``summary.json``) and
+evaluations (``metrics.jsonl``). A party's reply says how long its party computed in all, so the
+cost of an encoding is counted with that of the local step that follows it. A message's size is
+not told from its latency: both are in ``latency``, half of it each way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from colonnade.core.errors import StorageError
+from colonnade.run.history import recorded_lines
+from colonnade.run.storage import read_json
+from colonnade.run.timeline_file import timeline_lines
+
+__all__ = ["measured_profile", "profile_toml"]
+
+# Durations are in microseconds.
+_PARTS_PER_TICK = 1000
+_PARTS_PER_SECOND = 1_000_000
+# So many measured durations stand for all, evenly chosen.
+_TRACE = 200
+# Intervals of the first exchange are partly those of what is before it.
+_FIRST = 1
+
+
+@dataclass
+class _Lane:
+    """One party's answers, in the order in which they came: seconds on the way, and computing."""
+
+    sending: list[float] = field(default_factory=list)
+    computing: list[float] = field(default_factory=list)
+
+
+def measured_profile(run: Path) -> dict[str, Any]:
+    """The table ``[fabric]`` of a run that would take as long on the simulated clock.
+
+    Args:
+        run: The directory of a run over the network that has ended.
+
+    Returns:
+        Settings as they stand in a TOML file.
+
+    Raises:
+        StorageError: If the directory has no summary or no timeline, or if its run was not over
+            the network, or not in one go.
+    """
+    summary = read_json(run / "summary.json")
+    keep = read_json(run / "config.json")["record"]["timeline"]
+    lines = _newest(timeline_lines(run), keep // 2)
+    own = summary.get("label_holder_work")
+    if summary["fabric"] != "grpc" or not lines or not own or not own["units"]:
+        raise StorageError(
+            f"{run}: has no measured times; give a run of 'colonnade federation train' with "
+            "record.timeline above 0"
+        )
+    if summary["times"]["outages"]:
+        raise StorageError(f"{run}: was resumed; give a run that went through in one go")
+    # The first of these only says when they begin.
+    num_exchanges = lines[-1]["exchange"] - lines[0]["exchange"]
+    if not num_exchanges:
+        raise StorageError(f"{run}: too short to tell what an exchange costs")
+    share = num_exchanges / summary["exchanges"]
+    lanes = {name: _lane(lines[1:], name) for name in summary["parties"]}
+    fuse, besides = own["seconds"] / own["units"], 0.0
+    updates_per_exchange = own["units"] / summary["exchanges"]
+    per_exchange = _own_seconds(lines) / num_exchanges
+    if updates_per_exchange > 1:
+        besides = max(0.0, per_exchange - fuse * updates_per_exchange)
+    else:
+        # Nearly all of it is between the answers and what goes out next, as the update is.
+        fuse = per_exchange / updates_per_exchange
+    num_evaluations, num_checkpoints = _counts(run, summary)
+    return {
+        "name": "simulated",
+        "parts_per_tick": _PARTS_PER_TICK,
+        "fuse": _parts(fuse),
+        "engine": {
+            "exchange": _parts(besides),
+            "evaluation": _parts(summary["times"]["evaluation"] / max(1, num_evaluations)),
+            "checkpoint": _parts(summary["times"]["checkpoints"] / max(1, num_checkpoints)),
+        },
+        "party": {
+            name: _party(lane, max(1.0, summary["local_steps"][name] * share))
+            for name, lane in lanes.items()
+            if lane.computing
+        },
+    }
+
+
+def _lane(lines: Iterable[Mapping[str, Any]], name: str) -> _Lane:
+    found = _Lane()
+    for line in lines:
+        spans = line["parties"].get(name, {})
+        found.sending += [end - begin for begin, end, *_ in spans.get("sending", ())]
+        found.computing += [end - begin for begin, end, *_ in spans.get("computing", ())]
+    return found
+
+
+def _party(lane: _Lane, num_steps: float) -> dict[str, Any]:
+    # What was computed for one answer, shared out among the steps in it.
+    per_step = len(lane.computing) / num_steps
+    return {
+        "encode": 0,
+        "step": _trace([item * per_step for item in lane.computing]),
+        # Calls that leave together travel together: drawn one by one, the slowest would count.
+        "latency": _parts(sum(lane.sending) / max(1, len(lane.sending)) / 2),
+    }
+
+
+def _newest(lines: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
+    """The newest intervals, so many that none is missing; nothing of the first exchange."""
+    found: list[Mapping[str, Any]] = []
+    for line in reversed(lines):
+        if line["kind"] == "intervals" and line["exchange"] > _FIRST:
+            most -= sum(map(len, _spans(line)))
+            if most < 0:
+                break
+            found.append(line)
+    return found[::-1]
+
+
+def _spans(line: Mapping[str, Any]) -> list[list[Any]]:
+    lanes = [*line["parties"].values(), line["label_holder"]]
+    return [spans for lane in lanes for spans in lane.values()]
+
+
+def _own_seconds(lines: Sequence[Mapping[str, Any]]) -> float:
+    """The label holder's own time: it neither waits, evaluates nor keeps anything."""
+    idle = sum(
+        end - begin
+        for line in lines[1:]
+        for spans in line["label_holder"].values()
+        for begin, end, *_ in spans
+    )
+    first, last = (
+        max(end for spans in _spans(line) for _, end, *_ in spans) for line in (lines[0], lines[-1])
+    )
+    return max(0.0, float(last - first - idle))
+
+
+def _counts(run: Path, summary: Mapping[str, Any]) -> tuple[int, int]:
+    """How many evaluations and checkpoints there were."""
+    num_evaluations = sum(line["kind"] == "evaluation" for line in recorded_lines(run))
+    every = read_json(run / "config.json")["record"]["checkpoint_every"]
+    every = every or round(summary["exchanges"] / summary["epochs"])
+    # One more at the end.
+    return num_evaluations, summary["exchanges"] // every + 1
+
+
+def _parts(seconds: float) -> int:
+    return round(seconds * _PARTS_PER_SECOND)
+
+
+def _trace(seconds: Sequence[float]) -> dict[str, Any]:
+    chosen = seconds[:: max(1, -(-len(seconds) // _TRACE))]
+    # Those that were left out count in the mean.
+    scale = 1.0
+    if sum(chosen):
+        scale = (sum(seconds) / len(seconds)) / (sum(chosen) / len(chosen))
+    return {"kind": "trace", "values": [_parts(item * scale) for item in chosen]}
+
+
+def profile_toml(profile: Mapping[str, Any]) -> str:
+    """A profile as the tables of a TOML file."""
+    lines = ["# Durations in microseconds, measured in a run.", "[fabric]"]
+    lines += [f"{key} = {_value(profile[key])}" for key in ("name", "parts_per_tick", "fuse")]
+    lines += [f"engine = {_value(profile['engine'])}"]
+    for name, item in profile["party"].items():
+        lines += ["", f"[fabric.party.{json.dumps(name)}]"]
+        lines += [f"{key} = {_value(value)}" for key, value in item.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + " }"
+    return json.dumps(value)

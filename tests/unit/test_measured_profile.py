@@ -1,0 +1,99 @@
+"""The measured profile of a run: numbers from its files, and a simulation that takes as long."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colonnade.core.errors import StorageError
+from colonnade.fabrics import SimulatedSpec
+from colonnade.run.measured_profile import measured_profile, profile_toml
+from colonnade.run.spec import parse_spec
+
+EXCHANGES = 40
+
+
+def write_run(root: Path, **changes: Any) -> Path:
+    """SplitNN with one party: 2 ms on each way, 3 ms for its work, 1 for an update, 0.5 besides."""
+    root.mkdir()
+    lines = []
+    for number in range(1, EXCHANGES + 1):
+        begin = number * 8.5e-3
+        party = {
+            "sending": [[begin, begin + 4e-3]],
+            "computing": [[begin + 4e-3, begin + 7e-3]],
+        }
+        own = {"waiting": [[begin, begin + 7e-3, "shop"]]}
+        lines.append(
+            {"kind": "intervals", "exchange": number, "parties": {"shop": party}}
+            | {"label_holder": own}
+        )
+    (root / "timeline.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    evaluations = [{"kind": "evaluation", "exchange": number} for number in (20, 40)]
+    (root / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in evaluations))
+    (root / "config.json").write_text(
+        json.dumps({"record": {"checkpoint_every": 10, "timeline": 20_000}})
+    )
+    summary = {
+        "fabric": "grpc",
+        "parties": ["shop"],
+        "exchanges": EXCHANGES,
+        "epochs": 4.0,
+        "local_steps": {"shop": EXCHANGES},
+        "label_holder_work": {"units": EXCHANGES, "seconds": EXCHANGES * 1e-3},
+        "times": {"evaluation": 0.02, "checkpoints": 0.03, "outages": 0.0},
+        **changes,
+    }
+    (root / "summary.json").write_text(json.dumps(summary))
+    return root
+
+
+def test_has_every_cost_of_the_run(tmp_path: Path) -> None:
+    found = measured_profile(write_run(tmp_path / "run"))
+    assert found["fuse"] == 1500
+    # Four checkpoints and the last one.
+    assert found["engine"] == {"exchange": 0, "evaluation": 10_000, "checkpoint": 6000}
+    (shop,) = found["party"].values()
+    assert shop["latency"] == 2000
+    assert set(shop["step"]["values"]) == {3000}
+
+
+def test_the_rest_of_an_exchange_is_apart_where_it_has_many_updates(tmp_path: Path) -> None:
+    work = {"units": 5 * EXCHANGES, "seconds": EXCHANGES * 1e-3}
+    found = measured_profile(write_run(tmp_path / "run", label_holder_work=work))
+    assert found["fuse"] == 200
+    assert found["engine"]["exchange"] == 500
+
+
+def test_several_steps_share_what_their_answer_took(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", local_steps={"shop": 5 * EXCHANGES})
+    values = measured_profile(run)["party"]["shop"]["step"]["values"]
+    assert sum(values) / len(values) == pytest.approx(600, abs=1)
+
+
+def test_its_file_is_settings_of_the_simulated_clock(tmp_path: Path) -> None:
+    found = measured_profile(write_run(tmp_path / "run"))
+    settings = tomllib.loads(profile_toml(found))
+    assert settings == {"fabric": found}
+    fabric = parse_spec(settings).fabric
+    assert isinstance(fabric, SimulatedSpec)
+    assert fabric.parts_per_tick == 1000
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"fabric": "in_process"}, "no measured times"),
+        ({"label_holder_work": None}, "no measured times"),
+        ({"times": {"evaluation": 0, "checkpoints": 0, "outages": 3.0}}, "was resumed"),
+    ],
+)
+def test_what_was_not_measured_is_refused(
+    tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(StorageError, match=says):
+        measured_profile(write_run(tmp_path / "run", **changes))
