@@ -66,5 +66,8 @@ def test_every_upload_counts_once_whoever_is_killed(make: Any) -> None:
     organisations.start_party("telco")
     assert hub.wait(SECONDS) == 0, organisations.logs()
     summary = check_whole_run(organisations, 100)
+    # Neither restart begins the count of seconds anew.
+    assert summary["seconds"] == pytest.approx(sum(summary["times"].values()))
+    assert summary["times"]["outages"] > 0
     # One upload, one answer, one local step: none is lost and none is counted twice.
     assert sum(summary["local_steps"].values()) == 100

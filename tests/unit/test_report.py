@@ -503,7 +503,7 @@ def test_who_held_the_others_up_is_shown(tmp_path: Path) -> None:
     attendance = {
         "late": {"bank": 0, "telco": 4},
         "left_out": {"bank": 0, "telco": 57},
-        "starving": [],
+        "starving": ["telco"],
         "held_up_seconds": {"bank": 0.0, "telco": 12.5},
     }
     times = {"training": 10.0, "evaluation": 3.0, "checkpoints": 1.5, "outages": 0.5}
@@ -514,6 +514,7 @@ def test_who_held_the_others_up_is_shown(tmp_path: Path) -> None:
     assert "Held up by" in page
     assert "12.5 s" in page
     assert ">57<" in page
+    assert page.count("always too late") == 1
     assert "Where the time went" in page
     assert "outages" in page
     assert read_run(place).num_unknown == 0

@@ -110,6 +110,7 @@ class Summary:
         late: Answers that came too late, by party.
         left_out: Questions that went on without its answer, by party.
         held_up_seconds: Seconds for which everybody else waited for it, by party.
+        starving: The parties whose last answers all came too late to take part.
         privacy: The guarantee of each party; None without one.
         protections: The kinds of protection of each party.
         refusal: Why a party refused to go on, if one did.
@@ -142,6 +143,7 @@ class Summary:
     late: Mapping[str, int]
     left_out: Mapping[str, int]
     held_up_seconds: Mapping[str, float]
+    starving: tuple[str, ...]
     privacy: Mapping[str, Privacy | None]
     protections: Mapping[str, tuple[str, ...]]
     refusal: str | None
@@ -367,6 +369,7 @@ def _read_summary(path: Path) -> Summary:
         late=attendance.wholes("late") if attendance else {},
         left_out=attendance.wholes("left_out") if attendance else {},
         held_up_seconds=attendance.numbers("held_up_seconds") if attendance else {},
+        starving=attendance.names("starving") if attendance else (),
         refusal=found.inner("refusal").text("reason") if was_refused else None,
         missing=read_missing(found),
     )

@@ -33,10 +33,11 @@ def _held_up(found: Summary, shown: Mapping[str, str]) -> str:
             seconds(found.held_up_seconds.get(name)),
             count(found.late.get(name)),
             count(found.left_out.get(name)),
+            "always too late" if name in found.starving else "",
         ]
         for name, html in shown.items()
     ]
-    head = ["party", "the others waited for it", "answers too late", "left out"]
+    head = ["party", "the others waited for it", "answers too late", "left out", "at the end"]
     return table("Held up by", head, rows, numeric=range(1, 4))
 
 
