@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install demo test pages attacks faults mutants bench-peers lint docs pictures \
+.PHONY: install demo test pages attacks faults compatibility mutants bench-peers lint docs pictures \
 	release-check licences sbom lock clean
 
 # Installed once; again only when pyproject.toml changed. The extra has what the README's commands need.
@@ -40,10 +40,16 @@ pages: $(VENV)/.installed-dev
 attacks: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/attack/table.py $(FLAGS)
 
-# Kills, cuts and noise in a row, seeded; writes what happened to docs/faults.json. One cut lasts ten
-# minutes; leave it out with: make faults FLAGS=--no-long-cut
+# Kills (in training, enrolment, alignment, prediction, renewal), cuts and noise in a row, seeded; writes
+# what happened to docs/faults.json. One cut lasts ten minutes; leave it out with: make faults
+# FLAGS=--no-long-cut. One part of the file: FLAGS="--only-kills --stride 40"
 faults: $(VENV)/.installed-dev
 	PYTHONPATH=tests $(BIN)/python tests/fault/campaign.py --out docs/faults.json $(FLAGS)
+
+# Agents from wheels of other versions, each in an environment of its own, at today's hub: accepted or
+# refused as docs/compatibility.md says. An earlier revision needs git history. A few minutes.
+compatibility: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/fault/other_versions.py
 
 # A seeded sample of all mutants; writes docs/mutants.json and the tables of docs/mutants.md. About an
 # hour; smaller with: make mutants FLAGS="--size 25"

@@ -15,7 +15,8 @@ import torch
 
 from agents import hub_of
 from colonnade.core.batches import BatchPlan
-from colonnade.core.errors import NoAnswer, PartyFailed, Refused
+from colonnade.core.errors import NoAnswer, PartyFailed, PartyRestarted, Refused
+from colonnade.federate import attempts
 from colonnade.federate.alignments import named_alignment
 from colonnade.federate.prediction import OpenModel, Request
 from colonnade.federate.prediction_files import evaluate_over, predict_over
@@ -358,3 +359,24 @@ def _alignment(organisations: Organisations) -> Any:
     assert digest is not None
     place = organisations.federation / "alignments" / digest
     return PartyAlignment.load(party_directory(place, HOLDER) / "alignment.npz")
+
+
+def test_a_party_that_keeps_crashing_ends_a_prediction(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    organisations = make()
+    train(organisations)
+    tries: list[str] = []
+
+    def crash(model: OpenModel, *_: Any, **__: Any) -> None:
+        tries.append(model.tag)
+        raise PartyRestarted("party 'telco' came back", party="telco")
+
+    monkeypatch.setattr(OpenModel, "predict", crash)
+    monkeypatch.setattr(attempts, "MOST_RETURNS", 2)
+    told: list[str] = []
+    wanted = ids_file(organisations, in_all(organisations))
+    with pytest.raises(PartyFailed, match=r"party 'telco' came back .* 3 times in a row"):
+        predict(organisations, wanted, say=told.append)
+    assert len(tries) == 3
+    assert sum("'telco' came back" in line for line in told) == 2

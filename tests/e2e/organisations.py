@@ -1,8 +1,10 @@
 """Organisations for tests: tables, a federation's directory, agents and hubs as real processes.
 
 Run as a script it imports everything once and then forks a process for every job that comes as a
-line of JSON: ``party HOME`` or ``hub FEDERATION CONFIG RUN``. With ``die=N`` (``hang=N``) that
-process kills (stops) itself at the N-th moment at which something crosses its end of a link; with
+line of JSON: ``party HOME``, ``hub FEDERATION CONFIG RUN``, ``predict FEDERATION RUN IDS OUT``,
+``certify FEDERATION`` (enrolment and renewal), ``join INVITATION DATA HOME`` or ``renew HOME``.
+With ``die=N`` (``hang=N``) that process kills (stops) itself at the N-th moment at which something
+crosses its end of a link; with ``torn=N`` it kills itself in its N-th write to a file; with
 ``full=N`` its disk is full from its N-th checkpoint on. Every process reads the wall clock through
 a file, ``NAME.clock``, by whose seconds a test moves it. ``colonnade DIRECTORY ARGUMENTS`` is a
 command of the command line, in a directory.
@@ -21,7 +23,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -39,13 +41,18 @@ from colonnade.core.respondent import Respondent
 from colonnade.fabrics import GrpcSpec
 from colonnade.fabrics.grpc.link_settings import LinkSpec
 from colonnade.fabrics.grpc.network_fabric import Session
+from colonnade.federate.enrolment import enrolment_service
 from colonnade.federate.federation_directory import FederationDirectory, FederationSettings
 from colonnade.federate.identities import save_identity
 from colonnade.federate.logs import log_to
 from colonnade.federate.opened_hub import open_hub
 from colonnade.federate.own_settings import own_seed
 from colonnade.federate.party_agent import run_agent
+from colonnade.federate.party_enrolment import join, renew_if_due
 from colonnade.federate.party_home import PartySettings, make_home, write_party
+from colonnade.federate.prediction import networked_links
+from colonnade.federate.prediction_files import predict_over
+from colonnade.federate.renewal import renewal_service
 from colonnade.federate.training import train_over
 from colonnade.files import write_atomically
 from colonnade.run.directory import RunDirectory
@@ -293,6 +300,10 @@ class Organisations:
     def start_hub(self, **moments: int | None) -> Process:
         return self._start("hub", "hub", self.federation, self.config, self.run, **moments)
 
+    def start_prediction(self, ids: Path, out: Path, **moments: int | None) -> Process:
+        """The hub, which predicts the samples of a file and ends."""
+        return self._start("hub", "predict", self.federation, self.run, ids, out, **moments)
+
     def _start(self, name: str, *arguments: Any, **moments: int | None) -> Process:
         words = [*map(str, arguments), f"clock={self._clock_of(name)}"]
         words += [f"{key}={number}" for key, number in moments.items() if number is not None]
@@ -430,8 +441,11 @@ class _Moments:
     """Counts, and kills or stops this process, or fills its disk, at the chosen moment."""
 
     def __init__(self, **at: int) -> None:
-        self._num_passed = self._num_kept = 0
+        self._num_passed = self._num_kept = self._num_written = 0
         self._die, self._hang, self._full = at.get("die"), at.get("hang"), at.get("full")
+        self._torn = at.get("torn")
+        if self._torn is not None:
+            self._around_files()
 
     def pass_by(self) -> None:
         self._num_passed += 1
@@ -444,6 +458,37 @@ class _Moments:
         self._num_kept += 1
         if self._num_kept == self._full:
             fill(FULL_BYTES)
+
+    def _write(self) -> bool:
+        """Whether this write is the one that is not finished."""
+        self._num_written += 1
+        return self._num_written == self._torn
+
+    def _around_files(self) -> None:
+        """A moment in the middle of every write, and before and after a file gets its name."""
+        write, sync, rename = os.write, os.fsync, Path.replace
+
+        def torn_write(handle: int, content: bytes) -> int:
+            if self._write():
+                write(handle, content[: len(content) // 2])
+                os.kill(os.getpid(), signal.SIGKILL)
+            return write(handle, content)
+
+        def torn_sync(handle: int) -> None:
+            if self._write():
+                os.kill(os.getpid(), signal.SIGKILL)
+            sync(handle)
+
+        def torn_rename(path: Path, target: Path) -> Path:
+            if self._write():
+                os.kill(os.getpid(), signal.SIGKILL)
+            found = rename(path, target)
+            if self._write():
+                os.kill(os.getpid(), signal.SIGKILL)
+            return found
+
+        os.write, os.fsync = torn_write, torn_sync  # type: ignore[assignment]
+        Path.replace = torn_rename  # type: ignore[method-assign, assignment]
 
     def around_execution(self) -> None:
         """A moment before and after every call that a party executes."""
@@ -496,17 +541,52 @@ def be(role: str, *arguments: str) -> None:
     read_wall_clock_through(Path(chosen.pop("clock")))
     moments = _Moments(**{key: int(number) for key, number in chosen.items()})
     log_to()
-    if role == "party":
-        moments.around_execution()
-        run_agent(places[0])
-        return
-    federation, config, run = places
+    _ROLES[role](moments, *places)
+
+
+def _be_party(moments: _Moments, home: Path) -> None:
+    moments.around_execution()
+    run_agent(home)
+
+
+def _be_hub(moments: _Moments, federation: Path, config: Path, run: Path) -> None:
     moments.around_links()
     resume = (run / "config.json").exists()
     spec = read_spec(config)
     assert isinstance(spec.fabric, GrpcSpec)
     with open_hub(federation, links=spec.fabric.link, enrols=False, check_seconds=0.5) as hub:
         train_over(hub, spec, HOLDER, run, resume=resume)
+
+
+def _predict(moments: _Moments, federation: Path, run: Path, ids: Path, out: Path) -> None:
+    moments.around_links()
+    with open_hub(federation, links=networked_links(run), enrols=False) as hub:
+        predict_over(hub, federation, run, ids, out, wait_seconds=60.0)
+
+
+def _certify(_: _Moments, federation: Path) -> None:
+    for service in (enrolment_service(federation), renewal_service(federation)):
+        service.start()
+    print("listening", flush=True)  # noqa: T201
+    signal.pause()
+
+
+def _join(_: _Moments, invitation: Path, data: Path, home: Path) -> None:
+    join(invitation, data=data, id_column="id", home=home)
+
+
+def _renew(_: _Moments, home: Path) -> None:
+    assert renew_if_due(home), "not renewed"
+
+
+_ROLES: Mapping[str, Callable[..., None]] = {
+    "party": _be_party,
+    "hub": _be_hub,
+    "predict": _predict,
+    "certify": _certify,
+    "join": _join,
+    "renew": _renew,
+}
 
 
 def _forked(words: list[str], log: str) -> int:

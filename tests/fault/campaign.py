@@ -1,5 +1,6 @@
 """The long fault campaign: kills and cuts in a row, cuts of minutes, and 100,000 frames of noise.
 
+Kills hit training, and also enrolment, alignment, prediction and renewal (``fault.kills``).
 ``make faults`` runs it. Every fault is asserted to have fired, nothing that was reported as done
 may be lost, and a synchronous method must end with bitwise the weights of an undisturbed run.
 """
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ from colonnade.run.summary import revision
 from e2e.organisations import PARTIES, Nursery, Organisations, Process
 from fault.absences import run_absences
 from fault.fuzzing import corrupted, sample_messages
+from fault.kills import run_kills
 from fault.real_cuts import run_cuts
 from federations import assert_bitwise_equal
 from networks import QUICK, AgentThread
@@ -227,6 +230,13 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=50)
     parser.add_argument("--frames", type=int, default=100_000)
     parser.add_argument(
+        "--stride",
+        type=int,
+        default=4,
+        help="so many moments at most from a kill to the next: enrolment, alignment, prediction, "
+        "renewal",
+    )
+    parser.add_argument(
         "--long-cut",
         action=argparse.BooleanOptionalAction,
         default=True,
@@ -237,19 +247,26 @@ def main() -> None:
         action="store_true",
         help="only the party that stands still; the rest of the file stays as it is",
     )
+    parser.add_argument(
+        "--only-kills",
+        action="store_true",
+        help="only kills in enrolment, alignment, prediction and renewal; the rest stays",
+    )
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     nursery = Nursery()
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
-        absences = {
-            "revision": revision(),
-            **run_absences(place / "absences", nursery, seconds=10),
+        parts: dict[str, Callable[[], dict[str, Any]]] = {
+            "absences": lambda: run_absences(place / "absences", nursery, seconds=10),
+            "kills": lambda: run_kills(
+                place / "walk", nursery, seed=arguments.seed, stride=arguments.stride
+            ),
         }
-        if arguments.only_absences:
-            outcome = {**read_json(arguments.out), "absences": absences}
-        else:
-            outcome = _all_of_it(place, nursery, arguments) | {"absences": absences}
+        chosen = [name for name in parts if getattr(arguments, f"only_{name}")]
+        outcome = read_json(arguments.out) if chosen else _all_of_it(place, nursery, arguments)
+        for name in chosen or parts:
+            outcome[name] = {"revision": revision(), **parts[name]()}
     nursery.close()
     if arguments.out is not None:
         write_json(arguments.out, outcome)

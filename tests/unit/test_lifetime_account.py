@@ -159,6 +159,22 @@ def test_processes_share_one_account_and_together_get_no_more_than_it_allows(
     assert most(account(tmp_path)) == (50, pytest.approx(5.0), 0)
 
 
+def test_a_second_session_lets_go_of_no_lock_of_the_first(tmp_path: Path) -> None:
+    """Another process that looks meanwhile would take the account for closed, and fold its log."""
+    path = tmp_path / "account.sqlite"
+    first, second = account(tmp_path), account(tmp_path)
+    first.charge(b"one", first.people(["a"]), None)
+    look = "import sqlite3, sys; file = sqlite3.connect(sys.argv[1]); "
+    look += "print(file.execute('SELECT COUNT(*) FROM charges').fetchone()); file.close()"
+    told = subprocess.run([sys.executable, "-c", look, path], capture_output=True, check=True)
+    assert told.stdout == b"(1,)\n"
+    # It stays as long as somebody has the account open.
+    assert path.with_name("account.sqlite-wal").exists()
+    second.charge(b"two", second.people(["a"]), None)
+    assert first.charge(b"three", first.people(["a"]), None)
+    assert most(first)[0] == 3
+
+
 def test_threads_share_one_account(tmp_path: Path) -> None:
     held = account(tmp_path)
     people = held.people([str(number) for number in range(30)])

@@ -23,11 +23,12 @@ def attempted(
     *,
     progress: Callable[[], str | None],
     go_back: Callable[[PartyRestarted], None],
+    remedy: str = "look into its log, then go on with --resume",
 ) -> T:
     """Try until an attempt ends well; a party that keeps crashing ends that.
 
-    ``progress`` names the newest checkpoint. Who comes back ten times without a newer one between
-    crashes at the same place each time, and will go on doing so.
+    ``progress`` names what is finished, such as the newest checkpoint. Who comes back ten times
+    with nothing new between crashes at the same place each time, and will go on doing so.
     """
     num_returns, before = 0, None
     while True:
@@ -40,8 +41,7 @@ def attempted(
             if num_returns > MOST_RETURNS:
                 raise PartyFailed(
                     f"party '{error.party}' came back without what it knew {num_returns} times in "
-                    "a row with no checkpoint in between; look into its log, then go on with "
-                    "--resume",
+                    f"a row with no checkpoint in between; {remedy}",
                     party=error.party,
                 ) from error
             go_back(error)

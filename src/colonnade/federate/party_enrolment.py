@@ -105,9 +105,12 @@ def join(
         # Link and own settings that somebody wrote there stay.
         there = read_party(home)
         settings = replace(settings, link=there.link, own=there.own)
+    # Kept until the answer is kept: a party that asks again with this key gets the same answer.
+    pending = home / f"joining-{hashed(invitation.token)[:12]}.key.pem"
     if _is_joined(home, settings):
         own_identity(home, now=now)
         write_party(home, settings)
+        pending.unlink(missing_ok=True)
         return Joined(home=home, settings=settings, data=summary, is_new=False)
     if now() > invitation.expiry:
         raise refused(
@@ -116,13 +119,14 @@ def join(
             "UTC; ask the label holder for a new one",
         )
     make_home(home)
-    # Kept until the answer is kept: a party that asks again with this key gets the same answer.
-    pending = home / f"joining-{hashed(invitation.token)[:12]}.key.pem"
     if not pending.exists():
         write_atomically(pending, key_pem(new_key()), owner_only=True)
     try:
         identity = request_enrolment(invitation, pending.read_bytes(), now=now)
-    except IdentityRefused:
+    except IdentityRefused as error:
+        if error.reason == Reason.FOREIGN:
+            # No hub of this federation said so. One that answers later may know the key already.
+            raise
         # A key that was refused is of no use to anybody.
         pending.unlink()
         if not any(home.iterdir()):
@@ -174,16 +178,18 @@ def renew_if_due(home: Path, *, now: Now = now) -> bool:
     A hub that does not answer is asked again later: the old identity is still valid.
     """
     identity = own_identity(home, now=now)
-    if not is_renewal_due(identity.certificate, now()):
-        return False
     # Kept until the answer is kept: where certificates are signed by hand, the same key asks again.
     pending = home / "renewing.key.pem"
+    if not is_renewal_due(identity.certificate, now()):
+        pending.unlink(missing_ok=True)
+        return False
     if not pending.exists():
         write_atomically(pending, key_pem(new_key()), owner_only=True)
     try:
         renewed = renew(identity, read_party(home).hub, own_key=pending.read_bytes(), now=now)
-    except IdentityRefused:
-        pending.unlink()
+    except IdentityRefused as error:
+        if error.reason != Reason.FOREIGN:
+            pending.unlink()
         raise
     except RunError as error:
         log = logging.getLogger(__name__)

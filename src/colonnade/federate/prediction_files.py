@@ -20,6 +20,7 @@ from colonnade.core.federation import Predictions
 from colonnade.core.method import Answer
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.federate.alignments import HolderAlignments, named_alignment
+from colonnade.federate.attempts import attempted
 from colonnade.federate.prediction import OpenModel, networked_blueprint
 from colonnade.federate.prediction_samples import Wanted, part_of_run, wanted_ids
 from colonnade.federate.told_aggregates import say_aggregates
@@ -68,21 +69,29 @@ def predict_over(
 
     Raises:
         NoAnswer: A party that the method needs is away; finished batches are kept.
+        PartyFailed: A party keeps crashing.
     """
     blueprint = networked_blueprint(run)
     kept = alignments_of(federation, run, blueprint)
     unfinished = out.with_name(f"{out.name}.unfinished")
-    away = _absent(hub, blueprint, wait_seconds, say)
-    wanted = wanted_ids(hub, blueprint, run, kept, ids, id_column=id_column, away=away, say=say)
-    while True:
-        try:
-            table = _answers(hub, federation, run, wanted, away, unfinished, say)
-            _write(table, out)
-            shutil.rmtree(unfinished, ignore_errors=True)
-            return table
-        except PartyRestarted as error:
-            say(f"'{error.party}' came back without what it knew: it is asked again")
-            away = _absent(hub, blueprint, wait_seconds, say)
+
+    def attempt() -> pd.DataFrame:
+        away = _absent(hub, blueprint, wait_seconds, say)
+        wanted = wanted_ids(hub, blueprint, run, kept, ids, id_column=id_column, away=away, say=say)
+        return _answers(hub, federation, run, wanted, away, unfinished, say)
+
+    def go_back(error: PartyRestarted) -> None:
+        say(f"'{error.party}' came back without what it knew: it is asked again")
+
+    table = attempted(
+        attempt,
+        progress=lambda: str(len(list(unfinished.glob("*")))),
+        go_back=go_back,
+        remedy="look into its log, then give the command again: what is finished is kept",
+    )
+    _write(table, out)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    return table
 
 
 def evaluate_over(

@@ -28,6 +28,7 @@ from colonnade.fabrics import GrpcSpec
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
 from colonnade.federate.alignment import (
+    HolderTable,
     Progress,
     aligned,
     preparing,
@@ -83,8 +84,7 @@ def train_over(
         kept = HolderAlignments(root=alignments or directory / "alignments", holder=label_holder)
         place = _alignment_of(spec, directory, kept)
         if place is None:
-            _consider(hub, spec, away, run_name(directory))
-            place = aligned(hub, spec, holder, away, kept, say=say, progress=progress)
+            place = _aligned(hub, spec, holder, away, kept, run, say=say, progress=progress)
             name_alignment(directory, place.name)
         remote = RemoteRun.prepare(spec, holder, away, place, run_name(directory))
         return _train(hub, remote, run, resume=resume, watcher=watcher, say=say)
@@ -93,6 +93,36 @@ def train_over(
         raise
     finally:
         run.close()
+
+
+def _aligned(
+    hub: Hub,
+    spec: RunSpec,
+    holder: HolderTable,
+    away: tuple[str, ...],
+    kept: HolderAlignments,
+    run: RunDirectory,
+    *,
+    say: Say,
+    progress: Progress | None,
+) -> Path:
+    """Show everybody the settings, then align; from the beginning if a party crashed meanwhile."""
+
+    def attempt() -> Path:
+        _consider(hub, spec, away, run_name(run.root))
+        return aligned(hub, spec, holder, away, kept, say=say, progress=progress)
+
+    def go_back(error: PartyRestarted) -> None:
+        run.log(str(error))
+        say(f"'{error.party}' came back without what it knew: aligning from the beginning")
+        wait_for_parties(hub, away, say)
+
+    return attempted(
+        attempt,
+        progress=lambda: None,
+        go_back=go_back,
+        remedy="look into its log, then give the command again",
+    )
 
 
 def _alignment_of(spec: RunSpec, run: Path, kept: HolderAlignments) -> Path | None:

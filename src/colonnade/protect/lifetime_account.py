@@ -25,7 +25,7 @@ import sqlite3
 import threading
 import unicodedata
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,10 @@ class LifetimeAccount(PeopleAccount):
         self._seen, self._num_unfolded = -1, 0
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            # Never opened besides once it is there: closing a file lets go of every lock that
+            # SQLite holds on it in this process, also for another session.
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             self._open()
         except (OSError, sqlite3.Error) as error:
             raise StorageError(f"{path}: can't be opened as an account: {error}") from error

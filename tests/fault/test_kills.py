@@ -1,0 +1,77 @@
+"""Kills while organisations join, align, predict and renew: a few of those of ``make faults``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.organisations import PARTIES, Nursery, Organisations
+from fault.kills import (
+    KILLED,
+    PATIENT,
+    SECONDS,
+    How,
+    Membership,
+    kill_alignments,
+    kill_members,
+    kill_predictions,
+    num_alignments,
+)
+
+# Later than all work.
+NEVER = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "who", "at"),
+    # The hub in writing its register, the party between its identity and its settings.
+    [("join", "hub", 7), ("join", "party", 8), ("renew", "hub", 9), ("renew", "party", 6)],
+)
+def test_an_enrolment_and_a_renewal_are_finished_after_a_kill(
+    tmp_path: Path, nursery: Nursery, what: str, who: str, at: int
+) -> None:
+    membership = Membership(tmp_path / "membership", nursery)
+    try:
+        assert kill_members(membership, what, who, iter([at, NEVER])) == 1
+    finally:
+        membership.close()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Iterator[Organisations]:
+    """A run whose hub was killed in the alignment, and then a party in the next one.
+
+    Its bits are compared with those of one process on the alignment that was finished.
+    """
+    organisations = Organisations(
+        tmp_path_factory.mktemp("trained"),
+        nursery,
+        exchanges=3,
+        policies=dict.fromkeys(PARTIES, PATIENT),
+    )
+    try:
+        parties = [organisations.start_party(name) for name in PARTIES]
+        assert organisations.start_hub(die=20).wait(SECONDS) == KILLED, organisations.logs()
+        for party in parties:
+            party.kill()
+        assert num_alignments(organisations) == 1
+        assert kill_alignments(organisations, "telco", "die", iter([9, NEVER])) == 1
+        yield organisations
+    finally:
+        organisations.close()
+
+
+@pytest.mark.parametrize(("who", "how", "at"), [("hub", "torn", 8), ("telco", "die", 7)])
+def test_a_prediction_goes_on_after_a_kill_and_nothing_is_charged_twice(
+    trained: Organisations, who: str, how: How, at: int
+) -> None:
+    assert kill_predictions(trained, who, how, iter([at, NEVER])) == 1
