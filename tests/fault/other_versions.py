@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -37,6 +38,8 @@ ROOT = Path(__file__).parents[2]
 EARLIER = "fc54316664"
 FRAMES = Path("src/colonnade/fabrics/grpc/frames.py")
 SECONDS = 180.0
+# Nobody finds this revision's sources in place of a wheel's.
+ENVIRONMENT = {key: text for key, text in os.environ.items() if key != "PYTHONPATH"}
 CONFIG = """
 seed = 1
 method = "splitnn"
@@ -164,7 +167,7 @@ def running(words: list[str], world: Path) -> Iterator[Path]:
     """An agent while it runs; gives its log."""
     log = world / "telco.log"
     with log.open("wb") as file:
-        agent = subprocess.Popen(words, cwd=world, stdout=file, stderr=file)
+        agent = subprocess.Popen(words, cwd=world, stdout=file, stderr=file, env=ENVIRONMENT)
         try:
             yield log
         finally:
@@ -172,8 +175,8 @@ def running(words: list[str], world: Path) -> Iterator[Path]:
             agent.wait()
 
 
-def _done(words: list[str], cwd: Path | None = None) -> str:
-    ended = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
+def _done(words: list[str]) -> str:
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, env=ENVIRONMENT)
     if ended.returncode:
         raise AssertionError(f"{words}: {ended.stdout}{ended.stderr}")
     return ended.stdout
