@@ -39,6 +39,7 @@ from colonnade.run.storage import read_json
 from e2e.organisations import HOLDER, PARTIES, Nursery, Organisations, Process, free_port
 from federations import assert_bitwise_equal
 from membership import SetClock, make_member
+from networks import QUICK
 
 SECONDS = 120
 KILLED = -signal.SIGKILL
@@ -92,6 +93,7 @@ class Membership:
             hub=self._settings.address,
             data=self.data,
             id="id",
+            link=QUICK,
         )
         write_party(self.home, settings)
 
@@ -118,6 +120,7 @@ class Membership:
     def _start(self, role: str, *places: Path, log: Path, torn: int | None) -> Process:
         words = [role, *map(str, places), f"clock={self.root / 'clock'}"]
         words += [] if torn is None else [f"torn={torn}"]
+        log.touch()
         process = self._nursery.start(words, log)
         self._processes.append(process)
         return process

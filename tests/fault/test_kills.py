@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from colonnade.federate.opened_hub import open_hub
 from e2e.organisations import PARTIES, Nursery, Organisations
 from fault.kills import (
     KILLED,
@@ -42,6 +44,31 @@ def test_an_enrolment_and_a_renewal_are_finished_after_a_kill(
     membership = Membership(tmp_path / "membership", nursery)
     try:
         assert kill_members(membership, what, who, iter([at, NEVER])) == 1
+    finally:
+        membership.close()
+
+
+@pytest.mark.attack(
+    what="A hub that runs only for short trainings",
+    has="nothing: the party's identity grows old meanwhile",
+    before="renewal at the agent's start and hourly: missed, and the identity expired",
+    now="the agent renews as soon as its hub answers",
+)
+def test_an_agent_renews_when_its_hub_answers_at_last(tmp_path: Path, nursery: Nursery) -> None:
+    membership = Membership(tmp_path / "membership", nursery)
+    membership.begin_renewal()
+    identity = membership.home / "identity.pem"
+    before, pause = identity.read_bytes(), threading.Event()
+    try:
+        membership.start_party("party")
+        while "renewal put off" not in (membership.root / "telco.log").read_text():
+            pause.wait(0.05)
+        with open_hub(membership.federation, enrols=False):
+            while identity.read_bytes() == before:
+                pause.wait(0.05)
+            while (membership.home / "renewing.key.pem").exists():
+                pause.wait(0.05)
+        membership.check()
     finally:
         membership.close()
 
