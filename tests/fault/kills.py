@@ -51,11 +51,14 @@ How = Literal["die", "torn"]
 
 
 def drawn(draw: random.Random, stride: int) -> Iterator[int]:
-    """Moments to die at: later each time, by a step that is drawn."""
-    at = 0
+    """Moments to die at: later each time, by a step that is drawn; the first is an early one.
+
+    No work has fewer moments than that.
+    """
+    at = draw.randint(1, min(stride, 6))
     while True:
-        at += draw.randint(1, stride)
         yield at
+        at += draw.randint(1, stride)
 
 
 class Membership:
@@ -346,5 +349,6 @@ def run_kills(root: Path, nursery: Nursery, *, seed: int, stride: int) -> dict[s
         count = kill_predictions(organisations, who, how, drawn(draw, stride))
         outcome.setdefault("prediction", {})[f"{how} {who}"] = count
     organisations.close()
+    assert all(all(counts.values()) for counts in outcome.values()), outcome
     total = sum(sum(counts.values()) for counts in outcome.values())
     return {**outcome, "num_killed": total, "stride": stride}
