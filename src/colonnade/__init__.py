@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from colonnade.data.blocks import Block
     from colonnade.estimator import VerticalClassifier, VerticalRegressor
     from colonnade.run.fit import fit
+    from colonnade.run.progress_bar import ProgressBar
     from colonnade.run.result import Result
 
 __all__ = [
     "Block",
     "ColonnadeError",
+    "ProgressBar",
     "Result",
     "VerticalClassifier",
     "VerticalRegressor",
@@ -34,6 +36,7 @@ __all__ = [
 # help of the command line needs neither.
 _HOMES = {
     "Block": "colonnade.data.blocks",
+    "ProgressBar": "colonnade.run.progress_bar",
     "Result": "colonnade.run.result",
     "VerticalClassifier": "colonnade.estimator",
     "VerticalRegressor": "colonnade.estimator",

@@ -47,6 +47,7 @@ from colonnade.run.kept_seals import KeptSeals
 from colonnade.run.records import settle_in
 from colonnade.run.spec import RunSpec
 from colonnade.run.storage import party_directory
+from colonnade.run.trackers import require_trackers
 from colonnade.run.warm_start import freeze
 
 __all__ = ["train_over"]
@@ -74,6 +75,7 @@ def train_over(
     parties that everybody still has is used again.
     """
     spec = _for_the_network(spec, label_holder)
+    require_trackers(spec.record.trackers)
     holder = read_holder_table(spec, label_holder)
     away = tuple(sorted(set(spec.party) - {label_holder}))
     run = RunDirectory(directory, resume=resume)

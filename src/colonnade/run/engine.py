@@ -53,6 +53,7 @@ from colonnade.run.summary import (
     skipped_line,
     summarize,
 )
+from colonnade.run.trackers import Trackers, require_trackers
 from colonnade.run.warm_start import Joining, freeze, joining_of
 
 __all__ = ["Callback", "Watcher", "reopen", "reopen_with_data", "train", "train_federation"]
@@ -99,6 +100,7 @@ def train(
         plain_spec(spec)  # code of the caller's own can't be kept
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
+    require_trackers(spec.record.trackers)
     sources = sources or load_sources(spec)
     arrangement = arrange(spec, sources)
     blueprint = fit_blueprint(spec, sources, arrangement)
@@ -211,19 +213,25 @@ def train_federation(
     file = records.timeline(spec.record.timeline, loop)
     lanes = Lanes(blueprint, federation, loop, timekeeper, file)
     accounts = Accounts(federation)
+    facts = {"method": spec.method.info.name, "parties": ", ".join(blueprint.participants)}
+    trackers = Trackers(spec.record.trackers, records.root, facts)
     if watcher is not None:
         watcher.began(federation, loop.exchange, federation.num_exchanges(spec.stop))
     try:
         for event in federation.train(spec.stop, loop, evaluate, timekeeper):
+            lines: list[dict[str, Any]] = []
             if event.metrics is not None or event.exchange % spec.record.log_every == 0:
-                records.record(progress_line(federation, event, loop, accounts.look()))
+                lines.append(progress_line(federation, event, loop, accounts.look()))
             if event.metrics is not None:
-                records.record(evaluation_line(event, loop))
+                lines.append(evaluation_line(event, loop))
+            for line in lines:
+                records.record(line)
+                trackers.record(line)
             if event.skipped is not None:
                 records.record(skipped_line(event))
             with timekeeper.on("keeping"):
-                if (line := keeping.after(event)) is not None:
-                    records.record(line)
+                if (skipped := keeping.after(event)) is not None:
+                    records.record(skipped)
             for party, change, text in attending.news():
                 records.log(text)
                 lanes.attends(party, change, text)
@@ -253,6 +261,7 @@ def train_federation(
         raise
     finally:
         lanes.end()
+        trackers.close()
     ended = loop.stopped_by != "interrupted"
     if keeps_best and ended and loop.best_exchange not in (0, loop.exchange):
         records.end_with(federation, loop.best_exchange)

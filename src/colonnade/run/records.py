@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from colonnade.core.checkpoints import Vault
@@ -23,6 +24,10 @@ class Records(Protocol):
     @property
     def is_lasting(self) -> bool:
         """Whether a checkpoint outlives the process, so that it is worth keeping regularly."""
+
+    @property
+    def root(self) -> Path | None:
+        """The directory; none of a run in memory."""
 
     def vault(self, party: str) -> Vault:
         """A party's own place for checkpoints."""
@@ -72,6 +77,7 @@ class MemoryRecords:
     """Records of a run without a directory."""
 
     is_lasting = False
+    root: Path | None = None
 
     def __init__(self) -> None:
         self._holder = MemoryVault()

@@ -142,12 +142,14 @@ class DefaultsSpec:
 class RecordSpec:
     """How often to write metrics and checkpoints, in exchanges; once per epoch if not given.
 
-    ``timeline`` is how many intervals of who did what to keep; 0 for none.
+    ``timeline`` is how many intervals of who did what to keep; 0 for none. ``trackers`` get the
+    metrics too.
     """
 
     log_every: int = 10
     checkpoint_every: int | None = None
     timeline: int = 20_000
+    trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("log_every", "checkpoint_every"):
