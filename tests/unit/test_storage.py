@@ -324,7 +324,7 @@ def test_the_directory_is_as_its_description_says(tmp_path: Path) -> None:
     found = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*")}
     tag = read_json(tmp_path / "run" / "checkpoint.json")["tag"]
     described = {"format.json", "config.json", "metrics.jsonl", "summary.json"}
-    described |= {"checkpoint.json", "run.log", "timeline.jsonl"}
+    described |= {"checkpoint.json", "run.log", "timeline.jsonl", "judgement.json"}
     described |= {"label_holder", "label_holder/task.json", f"label_holder/{tag}.safetensors"}
     described |= {"label_holder/ledger.jsonl", "label_holder/ledger.seal.json"}
     described |= {"parties"}

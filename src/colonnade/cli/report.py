@@ -7,21 +7,32 @@ from typing import Annotated
 
 import typer
 
-from colonnade.cli.console import RunDirectory, say
+from colonnade.cli.console import say
 
 __all__ = ["report"]
 
 
 def report(
-    run: RunDirectory,
+    runs: Annotated[list[Path], typer.Argument(help="The run's directory, or several.")],
     out: Annotated[
-        Path | None, typer.Option(help="The page; report.html in the run directory if not given.")
+        Path | None,
+        typer.Option(
+            help="The page; if not given, report.html in the run directory, or comparison.html "
+            "here for several."
+        ),
     ] = None,
 ) -> None:
     """Write a self-contained HTML page about a run, also while it is still going.
 
-    Example:  colonnade report runs/credit
-    """
-    from colonnade.report import write_report
+    Several runs are compared on one page.
 
-    say(f"report in {write_report(run, out)}")
+    Examples:  colonnade report runs/credit
+
+               colonnade report runs/splitnn runs/laser --out comparison.html
+    """
+    from colonnade.report import compare_runs, write_report
+
+    if len(runs) == 1:
+        say(f"report in {write_report(runs[0], out)}")
+    else:
+        say(f"comparison in {compare_runs(runs, out or Path('comparison.html'))}")

@@ -7,6 +7,7 @@ A page has no scripts and loads nothing. A run that is still going is reported a
 ``read_run`` gives the same facts as typed records. Nothing here trains or changes a run.
 """
 
+from colonnade.report.comparison import compare_runs
 from colonnade.report.page import ComparisonRow, write_comparison, write_report
 from colonnade.report.reading import (
     EvaluationPoint,
@@ -24,6 +25,7 @@ __all__ = [
     "Privacy",
     "RunRecord",
     "Summary",
+    "compare_runs",
     "read_run",
     "write_comparison",
     "write_report",

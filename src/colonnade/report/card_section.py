@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 
-from colonnade.core.errors import StorageError
 from colonnade.quality.result_card import ResultCard
 from colonnade.report.markup import number, table, text
 
 __all__ = ["card_section"]
 
 
-def card_section(file: Path) -> str:
+def card_section(card: ResultCard) -> str:
     """A table of the headline: a guess, the label holder alone, all together.
 
     Args:
-        file: The card that a run wrote.
+        card: As the run wrote it.
 
     Returns:
         HTML.
-
-    Raises:
-        StorageError: The file is damaged.
     """
-    try:
-        card = ResultCard.of(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise StorageError(f"{file}: damaged: {type(error).__name__}: {error}") from error
     rows = [
         [text(row.who), *(number(None if math.isnan(item) else item) for item in values)]
         for row in card.rows

@@ -139,8 +139,14 @@ def curves_chart(
     y_label: str,
     size: Size,
     x_is_seconds: bool = False,
+    x_is_share: bool = False,
+    y_range: tuple[float, float] | None = None,
+    levels: Sequence[tuple[str, float]] = (),
 ) -> str:
-    """Lines over exchanges or time, as an SVG element."""
+    """Lines over exchanges, time or a share, as an SVG element.
+
+    ``levels`` are named heights to compare with, such as what a guess reaches.
+    """
     with _styled():
         figure = _new_figure(figsize=(_WIDTHS[size], 2.7), layout="constrained")
         axes = figure.add_subplot()
@@ -153,7 +159,15 @@ def curves_chart(
         axes.set_xlim((min(xs) - room) / divisor, (max(xs) + room) / divisor)
         axes.set_xlabel(f"{x_label} ({unit})" if unit else x_label)
         axes.set_ylabel(shortened(y_label))
-        _few_ticks(axes, 6, integer=not x_is_seconds)
+        _few_ticks(axes, 6, integer=not (x_is_seconds or x_is_share))
+        for name, height in levels:
+            axes.axhline(height, color=_STAND_INS["muted"], linewidth=0.8, linestyle=(0, (4, 3)))
+            said = f"{shortened(name)} {format_number(height)}"
+            axes.text(
+                1.0, height, said, transform=axes.get_yaxis_transform(), ha="right", va="bottom"
+            )
+        if y_range is not None:
+            axes.set_ylim(*y_range)
         axes.legend(loc="best", fontsize="small")
         return _svg(figure, key, label)
 

@@ -49,6 +49,9 @@ dt{color:var(--muted);font-size:.85rem}dd{margin:0;font-size:1.5rem;font-weight:
 dd small{display:block;font-size:.82rem;font-weight:400;color:var(--muted)}
 .warn{background:var(--warn);border-left:.3rem solid var(--edge);padding:.6rem .9rem;
 border-radius:.25rem;max-width:none}
+.verdict{font-size:1.15rem;max-width:none;padding:.9rem 1.1rem;border-radius:.5rem;
+background:var(--panel);border-left:.3rem solid var(--edge)}
+.verdict.good{border-color:var(--accent)}
 figure{margin:.6rem 0}.pair{display:grid;grid-template-columns:1fr 1fr;gap:1rem}
 .scroll{overflow-x:auto}svg.chart{display:block;width:100%;height:auto;overflow:visible}
 svg.chart *{stroke-linejoin:round;stroke-linecap:butt}
@@ -111,7 +114,7 @@ def table(
     ]
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
     return (
-        f'<div class="scroll"><table><caption>{text(caption)}</caption>\n'
+        f"{_scrolling(caption)}<table><caption>{text(caption)}</caption>\n"
         f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n"
     )
 
@@ -134,9 +137,14 @@ def folded_table(
 
 def figure(charts: Sequence[str], caption: str) -> str:
     """One chart, or several side by side, with a caption."""
-    inner = "\n".join(f'<div class="scroll">{chart}</div>' for chart in charts)
+    inner = "\n".join(f"{_scrolling(caption)}{chart}</div>" for chart in charts)
     held = f'<div class="pair">\n{inner}\n</div>' if len(charts) > 1 else inner
     return f"<figure>\n{held}\n<figcaption>{text(caption)}</figcaption>\n</figure>\n"
+
+
+def _scrolling(label: str) -> str:
+    """The beginning of a box that a narrow window scrolls, also by keyboard."""
+    return f'<div class="scroll" tabindex="0" role="group" aria-label="{text(label)}">'
 
 
 def write_page(title: str, body: str, out: Path) -> Path:

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from colonnade.quality.result_card import CARD
 from colonnade.report.card_section import card_section
 from colonnade.report.charts import party_colours, ranking_chart
 from colonnade.report.markup import figure, number, table, text, write_page
 from colonnade.report.readable import format_bytes, format_number, format_seconds
 from colonnade.report.reading import RunRecord, read_run
 from colonnade.report.sections import everybody, run_sections
+from colonnade.report.verdict import read_card, verdict
 
 __all__ = ["ComparisonRow", "write_comparison", "write_report"]
 
@@ -59,9 +59,9 @@ def write_report(run_directory: Path, out: Path | None = None) -> Path:
     record = read_run(run_directory)
     name = run_directory.resolve().name
     body = f'<h1>{text(record.method)}</h1>\n<p class="soft">Run: {text(name)}</p>\n'
-    card = run_directory / CARD
-    if card.exists():
-        body += card_section(card)
+    card = read_card(run_directory)
+    if card is not None:
+        body += verdict(card) + card_section(card)
     body += run_sections(record, key="run", colours=_colours([record]), heading_level=2)
     return write_page(f"{record.method}: {name}", body, out or run_directory / "report.html")
 

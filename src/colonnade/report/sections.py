@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from colonnade.report.axes import axis_of, compared_with
 from colonnade.report.charts import (
     Curve,
     PartyBars,
@@ -15,6 +16,7 @@ from colonnade.report.charts import (
     smoothed,
     thinned,
 )
+from colonnade.report.judgement_section import judgement_section
 from colonnade.report.markup import (
     NOT_RECORDED,
     count,
@@ -67,6 +69,7 @@ def run_sections(
     titled = {
         "Loss": _loss(record, key),
         "Quality": _quality(record, key),
+        **judgement_section(record.directory, key),
         **missing_sections(record),
         **worth_section(record.worth),
         "Time of each party": _times(record, key, colours),
@@ -169,6 +172,7 @@ def _loss(record: RunRecord, key: str) -> str:
         x_label="exchange",
         y_label="loss",
         size="wide",
+        y_range=_from_zero(raw),
     )
     rows = [
         [count(xs[n]), seconds(points[n].elapsed), number(raw[n]), number(means[n])]
@@ -184,6 +188,9 @@ def _quality(record: RunRecord, key: str) -> str:
     name, points = record.quality_name, record.evaluations
     if name is None or not points:
         return at_end + "<p>No evaluation is recorded along the way.</p>\n"
+    levels = compared_with(record.directory, name)
+    found = [point.metrics.get(name, math.nan) for point in points]
+    bounds = axis_of(name, [*found, *(height for _, height in levels)])
     charts = [
         curves_chart(
             _quality_curves(points, name, over_time=over_time),
@@ -193,6 +200,8 @@ def _quality(record: RunRecord, key: str) -> str:
             y_label=name,
             size="half",
             x_is_seconds=over_time,
+            y_range=bounds,
+            levels=levels,
         )
         for over_time, label in ((False, "exchange"), (True, "elapsed time"))
     ]
@@ -215,6 +224,12 @@ def _quality(record: RunRecord, key: str) -> str:
     )
     caption = f"Held-out {name}, over exchanges and over time on {_clock(record)}."
     return at_end + figure(charts, caption) + numbers
+
+
+def _from_zero(values: Sequence[float]) -> tuple[float, float] | None:
+    """Loss is drawn from zero: a small change looks small."""
+    finite = [value for value in values if math.isfinite(value)]
+    return (0.0, 1.08 * max(finite)) if finite and min(finite) >= 0 < max(finite) else None
 
 
 def _quality_at_end(record: RunRecord) -> str:

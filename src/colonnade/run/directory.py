@@ -6,6 +6,7 @@
     config.json                       the resolved settings
     metrics.jsonl                     one line per record, as it happens
     timeline.jsonl                    who did what when; marks of what went wrong
+    judgement.json                    mistakes on the held-out part, written at the end
     summary.json                      written at the end
     checkpoint.json                   which checkpoint counts; written last, so always a whole one
     run.log

@@ -24,6 +24,7 @@ from colonnade.core.federation import Event, Federation, LoopState
 from colonnade.core.loop import Timekeeper
 from colonnade.fabrics.in_process import LocalFabric
 from colonnade.quality.evaluation import evaluate
+from colonnade.quality.judgement import JUDGEMENT, judge
 from colonnade.run.assembly import Blueprint, TrainingData
 from colonnade.run.attending import Attending
 from colonnade.run.blueprint_files import (
@@ -45,6 +46,7 @@ from colonnade.run.result import Result, open_result
 from colonnade.run.samples import arrange, without
 from colonnade.run.sources import Sources, load_sources
 from colonnade.run.spec import RunSpec, plain_spec
+from colonnade.run.storage import write_json
 from colonnade.run.summary import (
     Accounts,
     aligned_line,
@@ -297,7 +299,15 @@ def _final_quality(
 ) -> dict[str, Mapping[str, float]]:
     """Metrics by part; none if somebody is away whom the run has gone on without."""
     try:
-        return {part: evaluate(federation, part) for part in held_out}
+        quality: dict[str, Mapping[str, float]] = {}
+        for part in held_out:
+            labels = federation.holder.parts[part]
+            found = federation.predictions(part, labels.plan, each=True)
+            quality[part] = evaluate(federation, part, found)
+            if records.root is not None:
+                judged = judge(federation.holder.task, found.outputs, labels.values, part=part)
+                write_json(records.root / JUDGEMENT, judged)
+        return quality
     except MissingBlock as error:
         if not federation.waits_for_nobody:
             raise
