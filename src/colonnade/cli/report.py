@@ -24,11 +24,9 @@ def report(
 ) -> None:
     """Write a self-contained HTML page about a run, also while it is still going.
 
-    Several runs are compared on one page.
+    Several runs are compared on one page: colonnade report runs/splitnn runs/laser
 
-    Examples:  colonnade report runs/credit
-
-               colonnade report runs/splitnn runs/laser --out comparison.html
+    Example:  colonnade report runs/credit
     """
     from colonnade.report import compare_runs, write_report
 
