@@ -12,6 +12,7 @@ import torch
 
 from agents import hub_of
 from colonnade.core.errors import ConfigError, Refused
+from colonnade.core.schedules import CosineSchedule
 from colonnade.federate.peers import own_signer
 from colonnade.federate.run_at_party import read_agreed
 from colonnade.federate.training import train_over
@@ -37,7 +38,7 @@ def make(tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("method", ["splitnn", "fedbcd"])
 def test_the_bits_are_those_without_a_network(make: Any, method: str) -> None:
-    organisations = make(method=method)
+    organisations = make(method=method, rates=', schedule = "cosine", clip = 0.5')
     told: list[str] = []
     remote = trained(organisations, say=told.append)
     assert told == ["aligning with shop, telco"]
@@ -94,7 +95,8 @@ def test_a_party_trains_with_its_own_settings(make: Any) -> None:
     organisations = make(exchanges=3)
     with (organisations.home("telco") / "party.toml").open("a") as file:
         file.write('\n[own.encoder]\nkind = "mlp"\nhidden = [7, 5]\n')
-        file.write('[own.optimizer]\nname = "sgd"\nlr = 0.01\n[own.prepare]\nskewed = "log"\n')
+        file.write('[own.optimizer]\nname = "sgd"\nlr = 0.01\nschedule = "cosine"\n')
+        file.write('[own.prepare]\nskewed = "log"\n')
     trained(organisations)
     weights = organisations.weights()
     assert weights["telco.encoder.hidden0.weight"].shape == (7, 3)
@@ -104,6 +106,7 @@ def test_a_party_trains_with_its_own_settings(make: Any) -> None:
     name = (organisations.run / "run_name").read_text()
     agreed = read_agreed(organisations.home("telco") / "runs" / name)
     assert agreed.spec.optimizer_of("telco").lr == 0.01
+    assert agreed.spec.optimizer_of("telco").schedule == CosineSchedule()
     assert agreed.preparation.spec.skewed == "log"
 
 

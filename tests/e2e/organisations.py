@@ -91,7 +91,7 @@ fusion = {{ kind = "mlp", combine = "{combine}", hidden = [5], dropout = 0.2 }}
 
 [defaults]
 encoder = {{ kind = "mlp", hidden = [6], embedding = 4, dropout = 0.3 }}
-optimizer = {{ name = "adam", lr = 0.02 }}
+optimizer = {{ name = "adam", lr = 0.02{rates} }}
 {protect}
 
 [party.bank]
@@ -100,7 +100,7 @@ id = "id"
 
 [party.shop]
 {shop}
-optimizer = {{ name = "sgd", lr = 0.1, options = {{ momentum = 0.9 }} }}
+optimizer = {{ name = "sgd", lr = 0.1, options = {{ momentum = 0.9 }}{rates} }}
 
 [party.telco]
 {telco}
@@ -208,6 +208,7 @@ class Organisations:
         protect: str = "",
         evaluations: str = "evaluate_every = 5",
         checkpoints: str = "checkpoint_every = 3",
+        rates: str = "",
         policies: Mapping[str, str] | None = None,
         proxied: bool = False,
         link: LinkSpec = QUICK,
@@ -228,6 +229,7 @@ class Organisations:
             "protect": protect,
             "evaluations": evaluations,
             "checkpoints": checkpoints,
+            "rates": rates,
         }
         fields = "".join(f"{key} = {value}\n" for key, value in dump(link).items())
         self._fabric = f'[fabric]\nname = "grpc"\n[fabric.link]\n{fields}'

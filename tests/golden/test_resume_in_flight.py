@@ -12,6 +12,7 @@ from colonnade.core.federation import Federation, LoopState, Stop
 from colonnade.core.method import Method
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.parties import Patience
+from colonnade.core.schedules import CosineSchedule, StepSchedule
 from colonnade.fabrics.durations import Constant, Exponential, Trace, Uniform, Utilization
 from colonnade.fabrics.simulated import Profile
 from colonnade.fabrics.sleeps import RandomSleep, RoundRobinSleep
@@ -91,8 +92,12 @@ def build(variant: str, schedule: str, **changes: Any) -> Federation:
             },
             "fuse": Trace(values=(1, 5, 9, 2)),
             "optimizer": {
-                "bank": OptimizerSpec(name="adam", lr=0.01),
-                "holder": OptimizerSpec(name="local_momentum", lr=0.02),
+                "bank": OptimizerSpec(
+                    name="adam", lr=0.01, schedule=CosineSchedule(exchanges=LAST), clip=0.1
+                ),
+                "holder": OptimizerSpec(
+                    name="local_momentum", lr=0.02, schedule=StepSchedule(exchanges=LAST)
+                ),
                 "shop": OptimizerSpec(name="proximal", lr=0.05),
             },
             "fabric_seed": 4,

@@ -14,6 +14,7 @@ from colonnade.align.terms import AlignPolicy, AlignSpec
 from colonnade.core.errors import ConfigError, ProtocolError
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.parties import Patience
+from colonnade.core.schedules import CosineSchedule, StepSchedule
 from colonnade.fabrics.durations import Constant, Exponential, Trace, Uniform, Utilization
 from colonnade.fabrics.grpc.link_settings import LinkSpec
 from colonnade.fabrics.simulated import Profile, with_traces
@@ -40,6 +41,11 @@ BOUNDS: list[tuple[Callable[..., Any], str, list[Any], list[Any]]] = [
     (AlignPolicy, "per_days", [1], [0]),
     (AlignSpec, "salt", ["s" * 16], ["s" * 15]),
     (OptimizerSpec, "lr", [1e-30, 1e30], [0.0, -1.0, math.inf, math.nan]),
+    (OptimizerSpec, "clip", [TINY, None], [0.0, -1.0, math.inf, math.nan]),
+    (CosineSchedule, "floor", [0.0, 1.0], [-TINY, ABOVE_1, math.nan]),
+    (CosineSchedule, "exchanges", [1, None], [0]),
+    (StepSchedule, "every", [TINY, 1.0], [0.0, ABOVE_1, math.nan]),
+    (StepSchedule, "times", [TINY, 1.0], [0.0, ABOVE_1, math.nan]),
     (Patience, "timeout", [1, None], [0]),
     (Constant, "value", [0], [-1]),
     (partial(Uniform, high=3), "low", [0, 3], [-1, 4]),

@@ -158,8 +158,7 @@ class Federation:
 
     def num_exchanges(self, stop: Stop) -> int:
         """How many exchanges there will be at most."""
-        limits = [stop.exchanges, stop.epochs and stop.epochs * self.exchanges_per_epoch]
-        return min(limit for limit in limits if limit)
+        return stop.num_exchanges(self.exchanges_per_epoch)
 
     def train(
         self,

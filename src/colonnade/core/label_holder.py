@@ -69,7 +69,6 @@ class LabelHolder:
         left: tuple[str, ...] = (),
     ) -> None:
         self.name = name
-        # Who was trained with and left for good.
         self.left = left
         self.task = task
         self.fusion = fusion
@@ -77,6 +76,7 @@ class LabelHolder:
         self._loss = task.loss_function
         self._parameters = list(fusion.parameters())
         self.optimizer = optimizer.build(self._parameters)
+        self._optimizing = optimizer
         self.parts = dict(parts)
         # Only of parts with samples that some party does not have.
         self.presence = dict(presence or {})
@@ -301,7 +301,7 @@ class LabelHolder:
 
     def step(self) -> None:
         """Update the fusion model along the gradients computed last."""
-        self.optimizer.step()
+        self._optimizing.step(self.optimizer, self.exchange)
         self.clock.work("fuse")
 
     def begin_local_steps(self) -> None:

@@ -43,6 +43,11 @@ class Stop:
         if self.seconds is not None and not 0 < self.seconds < math.inf:
             raise ConfigError(f"seconds: must be above 0, got {self.seconds}")
 
+    def num_exchanges(self, per_epoch: int) -> int:
+        """How many exchanges there will be at most, if so many go once through the samples."""
+        limits = [self.exchanges, self.epochs and self.epochs * per_epoch]
+        return min(limit for limit in limits if limit)
+
 
 @dataclass
 class LoopState:

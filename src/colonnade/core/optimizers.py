@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -14,6 +14,7 @@ from torch import nn
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError
 from colonnade.core.local_optimizers import DecayingSGD, LocalMomentum, Proximal
+from colonnade.core.schedules import Schedule, SteadySchedule
 
 __all__ = ["OPTIMIZERS", "OptimizerSpec", "optimizer_state", "restore_optimizer"]
 
@@ -38,11 +39,21 @@ _FUSED = frozenset({"sgd", "adam", "adamw", "adagrad"})
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerSpec:
-    """An optimizer by name, its learning rate, and options of torch's class of that name."""
+    """An optimizer by name, its learning rate, and options of torch's class of that name.
+
+    Attributes:
+        name: One of ``OPTIMIZERS``.
+        lr: The learning rate at the beginning.
+        options: Of torch's class, by its names.
+        schedule: How the rate falls.
+        clip: The largest norm of a step's gradient, over all weights together; none if not given.
+    """
 
     name: str = "adam"
     lr: float = 1e-3
     options: Mapping[str, float | bool] = field(default_factory=dict)
+    schedule: Schedule = field(default_factory=SteadySchedule)
+    clip: float | None = None
 
     def __post_init__(self) -> None:
         if self.name not in OPTIMIZERS:
@@ -50,6 +61,8 @@ class OptimizerSpec:
             raise ConfigError(f"name: unknown optimizer '{self.name}'{hint}")
         if not 0 < self.lr < math.inf:
             raise ConfigError(f"lr: must be above 0 and finite, got {self.lr}")
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise ConfigError(f"clip: must be above 0 and finite, got {self.clip}")
         known = set(inspect.signature(OPTIMIZERS[self.name]).parameters) - {"params", "lr"}
         for key in self.options:
             if key not in known:
@@ -78,6 +91,33 @@ class OptimizerSpec:
         if self.name in _FUSED:
             options.setdefault("fused", True)
         return OPTIMIZERS[self.name](parameters, lr=self.lr, **options)  # type: ignore[call-arg]
+
+    def over(self, num_exchanges: int) -> Self:
+        """The same settings for a run of so many exchanges."""
+        return replace(self, schedule=self.schedule.over(num_exchanges))
+
+    def step(self, optimizer: torch.optim.Optimizer, exchange: int) -> None:
+        """One step of an optimizer that ``build`` made: gradients clipped, at the exchange's rate.
+
+        Args:
+            optimizer: Its rate is the one before any schedule; a method may change it.
+            exchange: The number of the exchange.
+        """
+        if self.clip is not None:
+            every = (item for group in optimizer.param_groups for item in group["params"])
+            nn.utils.clip_grad_norm_(every, self.clip)
+        if isinstance(self.schedule, SteadySchedule):
+            optimizer.step()
+            return
+        factor, groups = self.schedule.factor(exchange), optimizer.param_groups
+        rates = [group["lr"] for group in groups]
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate * factor
+        try:
+            optimizer.step()
+        finally:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

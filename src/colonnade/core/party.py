@@ -97,6 +97,7 @@ class Party(Respondent):
         self._parameters = list(self.model.parameters())
         self.dtype = next((item.dtype for item in self._parameters), None)
         self.optimizer = optimizer.build(self._parameters)
+        self._optimizing = optimizer
         self.num_local_steps = 0
         self.memory = Memory()
         self._seed = derive_seed(seed, "party", name)
@@ -247,7 +248,7 @@ class Party(Respondent):
             )
         for parameter, own_gradient in further:
             parameter.grad = own_gradient
-        self.optimizer.step()
+        self._optimizing.step(self.optimizer, self.exchange)
         self._pending = None
         self.num_local_steps += 1
         self.clock.work("step")

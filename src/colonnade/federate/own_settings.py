@@ -18,6 +18,7 @@ from typing import Any
 from colonnade.core.config import Choice
 from colonnade.core.errors import ConfigError, StorageError
 from colonnade.core.optimizers import OptimizerSpec
+from colonnade.core.schedules import SCHEDULES, Schedule
 from colonnade.data.prepare import PrepareSpec
 from colonnade.files import write_atomically
 from colonnade.models import ENCODERS, EncoderSpec, HeadSpec
@@ -25,7 +26,10 @@ from colonnade.run.spec import PartySpec, RunSpec
 
 __all__ = ["OWN_CHOICES", "OwnSettings", "effective_settings", "own_seed", "refuse_own_width"]
 
-OWN_CHOICES: Mapping[type, Choice] = {EncoderSpec: Choice(tag="kind", options=ENCODERS)}
+OWN_CHOICES: Mapping[type, Choice] = {
+    EncoderSpec: Choice(tag="kind", options=ENCODERS),
+    Schedule: SCHEDULES,
+}
 
 SECRET = "first_weights.key"
 _NUM_BYTES = 32

@@ -37,6 +37,7 @@ from colonnade.run.party_building import (
     build_party,
     make_parts,
     make_plans,
+    num_exchanges,
     set_purpose,
 )
 from colonnade.run.samples import Arrangement, Roll, Rows
@@ -274,11 +275,12 @@ class Blueprint:
         spec = self.spec
         dtype = getattr(torch, spec.dtype)
         fusion = self._fusion().to(dtype)
+        optimizer, length = spec.label_holder.optimizer, num_exchanges(spec, data.roll, plans)
         return LabelHolder(
             name=self.label_holder,
             task=self.task,
             fusion=fusion,
-            optimizer=spec.label_holder.optimizer,
+            optimizer=optimizer.over(length) if length else optimizer,
             parts=self._labels(data, plans, dtype),
             presence=_presence_of(data, plans),
             seed=spec.seed,

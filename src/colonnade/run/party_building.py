@@ -36,6 +36,7 @@ __all__ = [
     "make_encoder",
     "make_parts",
     "make_plans",
+    "num_exchanges",
     "num_parameters",
     "set_purpose",
 ]
@@ -57,6 +58,14 @@ def make_plans(spec: RunSpec, roll: Roll, label_holder: str) -> dict[str, BatchP
             apart = spec.method.kept_apart(part, here, roll.names, label_holder)
         plans[part] = BatchPlan(len(table), size, seed=seed, shuffle=is_training, groups=apart)
     return plans
+
+
+def num_exchanges(spec: RunSpec, roll: Roll, plans: Mapping[str, BatchPlan]) -> int | None:
+    """How many exchanges training has at most; none where there is nothing to train on."""
+    if "train" not in plans:
+        return None
+    per_epoch = spec.method.exchanges_per_epoch(plans["train"].num_batches, len(roll.names))
+    return spec.stop.num_exchanges(per_epoch)
 
 
 def fit_preparation(
@@ -211,10 +220,11 @@ def build_party(
         with drawing_from(derive_seed(seed, "init", "head", name)):
             embedding = spec.encoder_of(name).embedding
             modules["head"] = spec.head_of(name).build(embedding, num_outputs).to(dtype)
+    optimizer, length = spec.optimizer_of(name), num_exchanges(spec, roll, plans)
     return spec.method.party(
         name=name,
         encoder=encoder,
-        optimizer=spec.optimizer_of(name),
+        optimizer=optimizer.over(length) if length else optimizer,
         parts=parts,
         seed=seed,
         deterministic=all(map(is_deterministic, (encoder, *modules.values()))),

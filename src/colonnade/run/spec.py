@@ -17,6 +17,7 @@ from colonnade.core.method import Method
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.own_code import OwnCode
 from colonnade.core.parties import Patience
+from colonnade.core.schedules import SCHEDULES, Schedule
 from colonnade.core.task import TaskKind
 from colonnade.data.dependent_presence import DRAWINGS
 from colonnade.data.drawn_presence import Drawing, PresenceSpec
@@ -63,6 +64,7 @@ CHOICES: Mapping[type, Choice] = {
     Sleep: SLEEPS,
     ProtectionSpec: Choice(tag="kind", options=PROTECTIONS),
     Drawing: DRAWINGS,
+    Schedule: SCHEDULES,
 }
 
 
