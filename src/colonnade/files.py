@@ -20,6 +20,7 @@ __all__ = [
     "TEMPORARY",
     "append_wholly",
     "check_place",
+    "file_mark",
     "fill_place",
     "locked",
     "sync",
@@ -80,6 +81,15 @@ def locked(lock: Path, remedy: str = "") -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def file_mark(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file does; None if it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def append_wholly(handle: int, content: bytes, path: Path) -> None:

@@ -9,6 +9,8 @@ import typer
 
 from colonnade.cli.console import Log, RunDirectory, require_network, say
 from colonnade.cli.serve import (
+    CacheSeconds,
+    CacheSize,
     GrpcPort,
     Host,
     IdColumn,
@@ -41,6 +43,8 @@ def serve(
     tls_certificate: TlsCertificate = None,
     tls_key: TlsKey = None,
     tls_authority: TlsAuthority = None,
+    cache_seconds: CacheSeconds = 0.0,
+    cache_size: CacheSize = 100_000,
     wait: Annotated[
         float, typer.Option(help="Seconds to wait for parties that are not connected.", min=0.0)
     ] = 30.0,
@@ -70,6 +74,8 @@ def serve(
         keys=keys,
         tls=tls_files(tls_certificate, tls_key, tls_authority),
         id_column=id_column,
+        cache_seconds=cache_seconds,
+        cache_size=cache_size,
     )
     links = networked_links(run)
     log_to(log)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from colonnade.serve.listening import TlsFiles
 
 __all__ = [
+    "CacheSeconds",
+    "CacheSize",
     "GrpcPort",
     "Host",
     "IdColumn",
@@ -45,6 +47,10 @@ TlsKey = Annotated[Path | None, typer.Option(help="The certificate's key, PEM.")
 TlsAuthority = Annotated[
     Path | None, typer.Option(help="Callers need a certificate of this authority, PEM.")
 ]
+CacheSeconds = Annotated[
+    float, typer.Option(help="How long an embedding may be used again; 0: never.")
+]
+CacheSize = Annotated[int, typer.Option(help="The most embeddings kept.")]
 
 
 def tls_files(
@@ -106,10 +112,8 @@ def serve(
     tls_certificate: TlsCertificate = None,
     tls_key: TlsKey = None,
     tls_authority: TlsAuthority = None,
-    cache_seconds: Annotated[
-        float, typer.Option(help="How long an embedding may be used again; 0: never.")
-    ] = 0.0,
-    cache_size: Annotated[int, typer.Option(help="The most embeddings kept.")] = 100_000,
+    cache_seconds: CacheSeconds = 0.0,
+    cache_size: CacheSize = 100_000,
 ) -> None:
     """Serve a run's predictions over HTTP, with every party's columns in this process.
 

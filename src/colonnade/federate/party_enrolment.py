@@ -104,7 +104,7 @@ def join(
     if (home / PARTY).is_file():
         # Link and own settings that somebody wrote there stay.
         there = read_party(home)
-        settings = replace(settings, link=there.link, own=there.own)
+        settings = replace(settings, link=there.link, own=there.own, features=there.features)
     # Kept until the answer is kept: a party that asks again with this key gets the same answer.
     pending = home / f"joining-{hashed(invitation.token)[:12]}.key.pem"
     if _is_joined(home, settings):

@@ -25,6 +25,7 @@ from colonnade.core.errors import ConfigError, StorageError
 from colonnade.fabrics.grpc.identity import Identity
 from colonnade.fabrics.grpc.link_settings import LinkSpec
 from colonnade.federate.certificates import Now, Role, check_name, now
+from colonnade.federate.feature_sources import FeaturesSpec
 from colonnade.federate.federation_directory import read_toml, split_address, written_toml
 from colonnade.federate.identities import check_identity, load_identity
 from colonnade.federate.own_settings import OWN_CHOICES, OwnSettings, refuse_own_width
@@ -51,7 +52,8 @@ class PartySettings:
 
     ``allow_unprotected`` is a yes to runs in which embeddings leave as they are. With
     ``common_seed`` the first weights and dropout come from the label holder's seed, as in one
-    process, and the label holder can rebuild them. ``own`` has what the party decides itself.
+    process, and the label holder can rebuild them. ``own`` has what the party decides itself, and
+    ``features`` where predictions take its columns from.
     """
 
     name: str
@@ -68,6 +70,7 @@ class PartySettings:
     allow_unprotected: bool = False
     common_seed: bool = False
     own: OwnSettings = field(default_factory=OwnSettings)
+    features: FeaturesSpec = field(default_factory=FeaturesSpec)
     link: LinkSpec = field(default_factory=LinkSpec)
 
     def __post_init__(self) -> None:
@@ -124,7 +127,10 @@ def read_party(home: Path) -> PartySettings:
     policy = None if settings.policy is None else (home / settings.policy).resolve()
     account = None if settings.account is None else (home / settings.account).resolve()
     data = (home / settings.data).resolve()
-    return replace(settings, data=data, policy=policy, account=account)
+    features = settings.features
+    if features.file is not None:
+        features = replace(features, file=(home / features.file).resolve())
+    return replace(settings, data=data, policy=policy, account=account, features=features)
 
 
 def own_identity(home: Path, *, now: Now = now) -> Identity:

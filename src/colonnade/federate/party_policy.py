@@ -20,6 +20,7 @@ from colonnade.core.config import nearest, parse
 from colonnade.core.errors import ConfigError, ProtocolError
 from colonnade.federate.federation_directory import read_toml
 from colonnade.federate.party_limits import Limits
+from colonnade.federate.query_counts import Queries
 from colonnade.models import ENCODERS, CustomSpec
 from colonnade.protect.policy import Policy, Terms, refusal
 from colonnade.run.spec import RunSpec
@@ -43,7 +44,9 @@ class PartyPolicy(Policy):
     an id that stands twice ("refuse" or "keep_first"). ``custom_encoders`` are import paths: the
     agent imports a class that settings from the network name only if it is listed here. ``peers``
     are other parties' public signing keys, by name, which blinding needs; they must not have come
-    through the label holder.
+    through the label holder. ``queries`` bounds how often people may be asked for. With
+    ``cache_seconds`` a label holder may use an embedding that was released once again, for so long;
+    what it already has can't be taken back, so this is a consent and not a lock.
     """
 
     # Stricter than in one process. A linear encoder hides nothing behind secret weights (blind
@@ -66,6 +69,8 @@ class PartyPolicy(Policy):
     peers: Mapping[str, str] = field(default_factory=dict)
     align: AlignPolicy = field(default_factory=AlignPolicy)
     limits: Limits = field(default_factory=Limits)
+    queries: Queries = field(default_factory=Queries)
+    cache_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,6 +78,8 @@ class PartyPolicy(Policy):
             raise ConfigError(f"releases_per_row: at least 1, got {self.releases_per_row}")
         if self.largest_gradient is not None and not 0 < self.largest_gradient < math.inf:
             raise ConfigError(f"largest_gradient: above 0 and finite, got {self.largest_gradient}")
+        if not 0 <= self.cache_seconds < math.inf:
+            raise ConfigError(f"cache_seconds: at least 0 and finite, got {self.cache_seconds}")
         for kind in self.encoders or ():
             if kind not in ENCODERS:
                 raise ConfigError(f"encoders: unknown kind '{kind}'{nearest(kind, list(ENCODERS))}")

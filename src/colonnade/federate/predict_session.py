@@ -7,6 +7,7 @@ any other. Nothing is learned here and no checkpoint is changed.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,15 +16,20 @@ from typing import Any
 import numpy as np
 import torch
 
+from colonnade.align.ids import PreparedIds
 from colonnade.align.participant_files import DirectoryStore
+from colonnade.align.terms import AlignSpec
 from colonnade.core.errors import ProtocolError
 from colonnade.core.party import Party
 from colonnade.core.releases import RollOfSamples
 from colonnade.core.verbs import verb
 from colonnade.data.blocks import Block, make_block
+from colonnade.data.table_files import read_table
 from colonnade.federate.alignments import find_alignment
+from colonnade.federate.feature_sources import CalledFeatures, FeatureSource, LiveFeatures
 from colonnade.federate.own_account import open_account, people_of
 from colonnade.federate.party_sessions import SessionAtParty, keyed_table, read_terms
+from colonnade.federate.query_counts import QueryCounts
 from colonnade.federate.rebuilt_party import rebuilt_party
 from colonnade.federate.roll_calls import checked_roll, name_of_request
 from colonnade.federate.run_at_party import (
@@ -55,12 +61,14 @@ class _Loaded:
     doors: Doors
     place: Path
     party: Party
-    whole: Block
+    features: FeatureSource
+    num_rows: int
     rows: Rows
-    # The person of every row of the whole block, for the account.
+    # The person of every row of the table, for the account.
     people: torch.Tensor
     account: LifetimeAccount
     served: ServedRows
+    queries: QueryCounts
 
 
 class PredictSession(SessionAtParty):
@@ -93,10 +101,13 @@ class PredictSession(SessionAtParty):
                 allow_unprotected=self._settings.allow_unprotected,
             )
         aligned = find_alignment(self._home, digest, self.name)
-        ids, table = keyed_table(self._settings, policy, read_terms(aligned))
+        terms = read_terms(aligned)
+        ids, table = keyed_table(self._settings, policy, terms)
         alignment = load_alignment(DirectoryStore(aligned).alignment_path, ids)
         columns = agreed.preparation.columns
         whole = make_block(self.name, table, ids=ids.ids[:], columns=columns)
+        whole = replace(whole, origin=ids.rows)
+        features = self._features(terms, ids, whole, columns)
         account = open_account(self._home, self._settings, policy)
         party = rebuilt_party(
             self._home,
@@ -109,13 +120,13 @@ class PredictSession(SessionAtParty):
             # All parties of a sum predict with the same run over the same alignment.
             told=f"predict {run} {digest}".encode(),
         )
-        whole = replace(whole, origin=ids.rows)
         self._loaded = _Loaded(
             agreed=agreed,
             doors=doors,
             place=place,
             party=party,
-            whole=whole,
+            features=features,
+            num_rows=len(ids),
             rows=rows_of_samples(alignment, ids),
             people=people_of(account, self._settings, policy, ids),
             account=account,
@@ -125,6 +136,7 @@ class PredictSession(SessionAtParty):
                 lambda: _some_rows(agreed, whole),
                 self.watched,
             ),
+            queries=QueryCounts(self._home / "queries.sqlite", self.name),
         )
         self._successor = party
         return version("colonnade")
@@ -157,20 +169,30 @@ class PredictSession(SessionAtParty):
         terms = replace(
             loaded.doors.terms_of(self.name),
             columns=preparation.columns,
-            num_rows=len(loaded.whole.ids),
+            num_rows=loaded.num_rows,
             num_rows_used=int(said.sum()),
             smallest_batch=plans[part].smallest_batch,
         )
         with noting_refusals(loaded.place, "choose"):
             self._policy.limits.check(self.name, {"max_samples": len(numbers)})
             self._policy.check(self.name, terms)
-        prepared = preparation.apply(loaded.whole.take(rows[said]))
+            # Before anything is computed for them: a refused request counts nothing.
+            loaded.queries.count(self._policy.queries, loaded.people[rows[said]], time.time())
+        prepared = preparation.apply(loaded.features.take(rows[said]))
         features = torch.as_tensor(prepared, dtype=getattr(torch, spec.dtype))
         own = np.where(said, np.cumsum(said) - 1, -1)
         people = loaded.people[rows[said]]
         parts.update(make_parts(features, own, self.name, request, plans, people))
         loaded.served.see(features, people)
         return int(said.sum())
+
+    @verb
+    def keeping(self) -> str:
+        """For how many seconds released embeddings may be used again, and of which edition.
+
+        The edition is a random word that changes when the features may have changed.
+        """
+        return f"{self._policy.cache_seconds:g} {self._ready().features.edition}"
 
     @verb
     def forget(self, part: str) -> None:
@@ -186,6 +208,28 @@ class PredictSession(SessionAtParty):
         loaded = self._ready()
         with noting_refusals(loaded.place, "aggregates"):
             return loaded.served.tell(self._policy, loaded.account, loaded.place)
+
+    def _features(
+        self, terms: AlignSpec, ids: PreparedIds, whole: Block, columns: tuple[str, ...]
+    ) -> FeatureSource:
+        """Where the columns come from, as the party's own settings say."""
+        own = self._settings.features
+        if own.function is not None:
+            key = self._policy.key or (self._settings.id,)
+            raw = read_table(self._settings.data, text_columns=key)[list(key)].iloc[ids.rows]
+            named = raw.iloc[:, 0] if len(key) == 1 else raw.apply(tuple, axis=1)
+            return CalledFeatures(self.name, own.function, named.tolist(), columns)
+        settings = replace(self._settings, data=own.file or self._settings.data)
+        first = [whole] if own.file is None else []
+
+        def read() -> Block:
+            if first:
+                return first.pop()
+            found, rows = keyed_table(settings, self._policy, terms)
+            block = make_block(self.name, rows, ids=found.ids[:], columns=columns)
+            return replace(block, origin=found.rows)
+
+        return LiveFeatures(self.name, settings.data, read, ids.ids[:])
 
     def _ready(self) -> _Loaded:
         if self._loaded is None:

@@ -18,18 +18,18 @@ import numpy as np
 import torch
 
 from colonnade.core.batches import BatchPlan
-from colonnade.core.errors import ColonnadeError, ConfigError, NoAnswer
+from colonnade.core.errors import ColonnadeError, ConfigError, NoAnswer, PartyFailed
 from colonnade.core.fabric import Fabric
 from colonnade.core.federation import Federation, Predictions
-from colonnade.core.messages import Batch, Call
 from colonnade.core.method import Answer
 from colonnade.core.parties import Parties, Patience
-from colonnade.core.party import Part, Party
+from colonnade.core.party import Party
 from colonnade.core.presence import Presence
 from colonnade.fabrics import GrpcSpec
 from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.fabrics.grpc.link_settings import LinkSpec
 from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.federate.addressed_fabric import AddressedFabric
 from colonnade.federate.alignment import preparing
 from colonnade.federate.party_agent import PREDICT
 from colonnade.federate.predict_session import PredictSession
@@ -223,7 +223,7 @@ class OpenModel:
         """
         with self._lock:
             told = self.blueprint.elsewhere if among is None else among
-            name, plan = self._choose(request, told, waits=patience is None)
+            name, plan, telling = self._choose(request, told, waits=patience is None)
             try:
                 view = self._over(name, plan, request)
                 view = replace(
@@ -232,6 +232,10 @@ class OpenModel:
                 return view.predictions(
                     request.part, plan, each=each, known=known, finished=finished
                 )
+            except PartyFailed:
+                # It may have refused the samples before: then that is why, and is raised.
+                self._fabric.run(telling.wait_until(telling.now()))
+                raise
             finally:
                 self._forget(name, told)
 
@@ -305,6 +309,22 @@ class OpenModel:
 
         return are_kept
 
+    def begin_keeping(self, party: str) -> Callable[[], str | None]:
+        """Ask a party for how long embeddings may be kept, and of which edition they are.
+
+        Returns:
+            Gives the answer if it has come, without waiting. Neither it nor this is called while a
+            request is answered.
+        """
+        asking = self.elsewhere(self.blueprint.spec.patience)
+        asking.start(party, "keeping")
+
+        def came() -> str | None:
+            one = asking.fabric.run(asking.arrival(deadline=asking.now()))
+            return None if one is None else str(one.value)
+
+        return came
+
     def _known(self) -> tuple[dict[str, dict[str, Any]], dict[str, bytes]]:
         """The newest heads of ledgers and seals of accounts that parties have given."""
         trained = read_json(self._run / "checkpoint.json")["ledgers"]
@@ -324,8 +344,8 @@ class OpenModel:
 
     def _choose(
         self, request: Request, told: tuple[str, ...], *, waits: bool
-    ) -> tuple[str, BatchPlan]:
-        """Tell everybody the samples of a request, under its name."""
+    ) -> tuple[str, BatchPlan, Parties]:
+        """Tell everybody the samples of a request, under its name; where refusals come."""
         name, plan = self.plan(request)
         # A party that is silent here is silent in the batches too, which know what to do then.
         parties = self.elsewhere(self.blueprint.spec.patience)
@@ -339,7 +359,7 @@ class OpenModel:
                 raise ConfigError(f"the block of '{owner}' itself is missing in the request")
             roll = self._roll(name, request)
             party.parts.update(make_parts(request.own, request.own_rows, owner, roll, {name: plan}))
-        return name, plan
+        return name, plan, parties
 
     def _forget(self, name: str, told: tuple[str, ...]) -> None:
         for party in self._own.values():
@@ -355,32 +375,8 @@ class OpenModel:
         return replace(
             self._federation,
             holder=self._federation.holder.over({}, presence),
-            fabric=_Addressed(self._session, {request.part: name}),
+            fabric=AddressedFabric(self._session, {request.part: name}),
         )
-
-
-class _Addressed(GrpcFabric):
-    """The links of a session, on which batches of a part go by the name of a request."""
-
-    def __init__(self, session: Session, names: Mapping[str, str]) -> None:
-        super().__init__(session)
-        self._links, self._names = session, names
-
-    def send(self, call: Call) -> None:
-        """Send a call with its batches renamed."""
-        arguments = tuple(
-            Batch(self._names.get(item.part, item.part), item.number)
-            if type(item) is Batch
-            else item
-            for item in call.arguments
-        )
-        super().send(replace(call, arguments=arguments))
-
-    def aside(self, parts: Mapping[str, Mapping[str, Part]] | None = None) -> GrpcFabric:
-        """The same links, with a meter of its own."""
-        if parts is not None:
-            return super().aside(parts)
-        return _Addressed(self._links, self._names)
 
 
 def _tensors(request: Request) -> tuple[torch.Tensor, torch.Tensor]:

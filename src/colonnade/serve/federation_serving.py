@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from colonnade.federate.prediction import OpenModel, networked_blueprint
 from colonnade.federate.prediction_files import alignments_of
 from colonnade.federate.prediction_samples import wanted_ids
 from colonnade.run.kept_seals import SEALS
+from colonnade.serve.kept_embeddings import KeptEmbeddings
 from colonnade.serve.networked_predictor import NetworkedPredictor
 from colonnade.serve.predictor import Predictor, ServedModel
 from colonnade.serve.run_serving import ServeSettings, model_digest, run_beside, serve_with
@@ -129,7 +131,13 @@ class FederationLoader:
             )
 
         seals = self._federation / SEALS
-        found = NetworkedPredictor(lane, directory, wanted, describe, seals=seals)
+        kept = KeptEmbeddings(
+            most=self._settings.cache_size,
+            longest_seconds=self._settings.cache_seconds,
+            clock=time.monotonic,
+            asks_consent=True,
+        )
+        found = NetworkedPredictor(lane, directory, wanted, describe, seals=seals, kept=kept)
         self._loaded[self._lanes.index(lane)] = found
         return found
 

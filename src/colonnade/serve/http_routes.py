@@ -22,6 +22,7 @@ from colonnade.serve.prediction_service import (
     PredictionService,
     absent_parties,
     answered,
+    refusing_parties,
     told,
 )
 from colonnade.serve.repeated_requests import OtherRequest
@@ -141,7 +142,7 @@ async def _predicted(
         arrived=request.scope["state"]["arrived"],
         deadline_ms=wanted.deadline_ms,
     )
-    absent = absent_parties(rows)
+    absent, refusing = absent_parties(rows), refusing_parties(rows)
     content: dict[str, Any] = {
         "request_id": request_id,
         "model": service.model.name,
@@ -149,9 +150,11 @@ async def _predicted(
     }
     status = 200
     if not answered(rows):
-        status = 503 if absent else 404
+        status = 503 if absent else 403 if refusing else 404
         reason = f"without {', '.join(absent)}" if absent else "these ids are nowhere"
-        content["error"] = {"message": f"no answer: {reason}", "parties": list(absent)}
+        if refusing and not absent:
+            reason = f"refused by {', '.join(refusing)}"
+        content["error"] = {"message": f"no answer: {reason}", "parties": list(absent or refusing)}
     return status, json.dumps(content, allow_nan=False).encode() + b"\n"
 
 

@@ -31,7 +31,7 @@ class KeptEmbeddings:
         most: The most entries.
         longest_seconds: How old an entry may be.
         clock: Seconds that only grow.
-        consenting: The parties that agreed to it; everybody if not given.
+        asks_consent: Whether a party's embeddings are kept only once ``allow`` said for how long.
     """
 
     def __init__(
@@ -40,32 +40,47 @@ class KeptEmbeddings:
         most: int,
         longest_seconds: float,
         clock: Callable[[], float],
-        consenting: Iterable[str] | None = None,
+        asks_consent: bool = False,
     ) -> None:
         if most < 0 or longest_seconds < 0:
             raise ConfigError("cache: neither size nor age can be negative")
         self._most, self._longest, self._clock = most, longest_seconds, clock
-        self._consenting = None if consenting is None else frozenset(consenting)
+        self._asks_consent = asks_consent
+        # By party, the seconds that it agreed to.
+        self._allowed: dict[str, float] = {}
         self._entries: OrderedDict[tuple[str, str], KeptEmbedding] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can be kept at all."""
+        return self._most > 0 and self._longest > 0
+
+    def allow(self, party: str, seconds: float) -> None:
+        """Note for how long a party lets its embeddings be kept."""
+        self._allowed[party] = seconds
+
+    def _age(self, party: str) -> float:
+        """How old an embedding of a party may be."""
+        if not self._asks_consent:
+            return self._longest
+        return min(self._longest, self._allowed.get(party, 0.0))
 
     def find(self, party: str, name: str) -> KeptEmbedding | None:
         """The embedding of an id, unless it is too old."""
         known = self._entries.get((party, name))
         if known is None:
             return None
-        if self._clock() - known.released > self._longest:
+        if self._clock() - known.released > self._age(party):
             del self._entries[party, name]
             return None
         return known
 
     def keep(self, party: str, ids: Iterable[str], embeddings: Tensor, released: float) -> None:
         """Keep what a party released for these ids, a row per id."""
-        if not self._most or not self._longest:
-            return
-        if self._consenting is not None and party not in self._consenting:
+        if not self._most or not self._age(party):
             return
         for name, row in zip(ids, embeddings, strict=True):
             self._entries[party, name] = KeptEmbedding(row.clone(), released)

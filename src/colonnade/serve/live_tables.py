@@ -15,8 +15,9 @@ from pathlib import Path
 
 from colonnade.core.errors import ColonnadeError
 from colonnade.data.blocks import Block, read_block
+from colonnade.files import file_mark
 
-__all__ = ["LOOK_SECONDS", "LiveTables", "TableFile", "file_mark"]
+__all__ = ["LOOK_SECONDS", "LiveTables", "TableFile"]
 
 _LOG = logging.getLogger("colonnade.serve")
 LOOK_SECONDS = 1.0
@@ -110,12 +111,3 @@ class LiveTables:
     def _watch(self) -> None:
         while not self._is_over.wait(self._look_seconds):
             self.look()
-
-
-def file_mark(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file does; none if it is not there."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -11,9 +11,10 @@ import numpy as np
 from colonnade.core.errors import ColonnadeError, PartyFailed, Refused
 from colonnade.core.task import Task
 from colonnade.federate.lone_party import LoneParty
+from colonnade.files import file_mark
 from colonnade.quality.drift import Drift
 from colonnade.run.answered import Answered
-from colonnade.serve.live_tables import LOOK_SECONDS, file_mark
+from colonnade.serve.live_tables import LOOK_SECONDS
 from colonnade.serve.outcomes import outcomes_of
 from colonnade.serve.predictor import ObservedRows, Outcome, ServedExchange, ServedModel, Unanswered
 

@@ -8,33 +8,24 @@ another session, which everybody opens at once.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
-from colonnade.core.errors import (
-    ColonnadeError,
-    MissingBlock,
-    NoAnswer,
-    PartyFailed,
-    PartyRestarted,
-    Refused,
-)
-from colonnade.core.fabric import TICKS_PER_SECOND, Fabric
+from colonnade.core.errors import ColonnadeError, PartyRestarted
 from colonnade.core.parties import Patience
 from colonnade.data.blocks import as_ids
 from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.federate.prediction import OpenModel, networked_blueprint
 from colonnade.federate.prediction_samples import Wanted
-from colonnade.run.answered import Answered
+from colonnade.serve.kept_embeddings import KeptEmbeddings
+from colonnade.serve.linked_exchange import LinkedExchange, ServedSamples
 from colonnade.serve.observations import Observations
-from colonnade.serve.outcomes import outcomes_of
-from colonnade.serve.predictor import ObservedRows, Outcome, ServedExchange, ServedModel, Unanswered
-from colonnade.serve.watched_fabric import WatchedFabric
+from colonnade.serve.predictor import ObservedRows, ServedExchange, ServedModel, Unanswered
+from colonnade.serve.refused_samples import RefusedSamples
 
 __all__ = ["NetworkedPredictor"]
 
@@ -44,12 +35,7 @@ _LOOK_SECONDS = 0.5
 _SEAL_SECONDS = 60.0
 # What opening and ending a session wait for a silent party.
 _OPENING_TICKS = 5_000
-# As many as evaluation takes: one batch of a method's ``predict``.
-_MOST_TOGETHER = 1024
-# Of a request's time: the rest is for those who arrived meanwhile and go with the next exchange.
-_SHARE = 0.8
-# The same for the first question of a method that asks twice.
-_FIRST_SHARE = 0.5
+_NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?")
 
 
 class NetworkedPredictor:
@@ -61,6 +47,7 @@ class NetworkedPredictor:
         wanted: The samples that may be asked for, by an alignment.
         describe: What callers may know of the model.
         seals: Where seals of parties' accounts are kept; by default in the run's directory.
+        kept: Where embeddings are kept that parties let be kept; nowhere if not given.
         look_seconds: How often to look whether somebody came back.
 
     Raises:
@@ -76,11 +63,23 @@ class NetworkedPredictor:
         describe: Callable[[OpenModel], ServedModel],
         *,
         seals: Path | None = None,
+        kept: KeptEmbeddings | None = None,
         look_seconds: float = _LOOK_SECONDS,
     ) -> None:
         self._hub, self._run, self._wanted, self._seals = hub, run, wanted, seals
         ids = as_ids(wanted.ids, "ids").tolist()
-        self._place_of = {name: place for place, name in enumerate(ids)}
+        if kept is None:
+            kept = KeptEmbeddings(most=0, longest_seconds=0.0, clock=time.monotonic)
+        self._kept = kept
+        self._samples = ServedSamples(
+            wanted=wanted,
+            place_of={name: place for place, name in enumerate(ids)},
+            kept=self._kept,
+            refused=RefusedSamples(time.monotonic),
+        )
+        # By party, a question for its consent, and the edition of what is kept of it.
+        self._consents: dict[str, Callable[[], str | None]] = {}
+        self._editions: dict[str, str] = {}
         trained = networked_blueprint(run)
         self._elsewhere = trained.elsewhere
         self._then: Literal["stop", "continue"] = "stop"
@@ -170,15 +169,39 @@ class NetworkedPredictor:
                 joined = set(() if self._is_broken else self._open.blueprint.elsewhere)
                 if set(self._elsewhere) - set(absent) - joined:
                     self._open_again(absent)
-                elif not self._is_broken and not self._lost:
-                    self._keep_seals()
-                    self._observe(set(joined) - set(absent))
+                elif not self._is_broken:
+                    self._renew_consents(absent)
+                    if not self._lost:
+                        self._keep_seals()
+                        self._observe(set(joined) - set(absent))
 
     def _observe(self, here: Collection[str]) -> None:
         try:
             self._observations.look(self._open, here)
         except PartyRestarted as error:
             self._lost.add(error.party)
+
+    def _renew_consents(self, absent: Collection[str]) -> None:
+        """Hear for how long embeddings may be kept, and drop those of another edition."""
+        if not self._kept.is_open or self._model.is_blinded:
+            return
+        for party in set(self._open.blueprint.elsewhere) - set(absent) - self._lost:
+            try:
+                if party not in self._consents:
+                    self._consents[party] = self._open.begin_keeping(party)
+                said = self._consents[party]()
+            except ColonnadeError as error:
+                said = "0"
+                if isinstance(error, PartyRestarted):
+                    self._lost.add(error.party)
+            if said is None:
+                continue
+            self._consents.pop(party, None)
+            seconds, _, edition = said.partition(" ")
+            self._kept.allow(party, float(seconds) if _NUMBER.fullmatch(seconds) else 0.0)
+            if edition != self._editions.get(party):
+                self._kept.forget(party)
+                self._editions[party] = edition
 
     def _keep_seals(self) -> None:
         """Have parties seal their accounts now and then, if they answered anything since."""
@@ -221,6 +244,7 @@ class NetworkedPredictor:
         self._lost.clear()
         self._loading.clear()
         self._sealing = None
+        self._consents.clear()
         try:
             self._open = self._opened(absent)
         except ColonnadeError as error:
@@ -236,115 +260,20 @@ class NetworkedPredictor:
     ) -> ServedExchange:
         """Answer for these ids with whoever answers in time."""
         with self._in_use:
-            return self._exchange(ids, deadline, set(without))
-
-    def _exchange(self, ids: Sequence[str], deadline: float, without: set[str]) -> ServedExchange:
-        names = self._open.names
-        if self._is_broken:
-            nobody = Unanswered(reason="away", parties=self._elsewhere)
-            return ServedExchange(outcomes=[nobody for _ in ids])
-        gone = without | set(self._absent()) | self._lost
-        gone |= set(self._elsewhere) - set(self._open.blueprint.elsewhere)
-        seconds: dict[str, float] = {}
-        silent: set[str] = set()
-        outcomes: dict[str, Outcome | Unanswered] = {}
-        while True:
-            chosen: list[str] = []
-            for name in ids:
-                why = self._why_not(name, gone, names) if name not in outcomes else None
-                if why is not None:
-                    outcomes[name] = why
-                elif name not in outcomes:
-                    chosen.append(name)
-            if not chosen:
-                break
-            some = chosen[:_MOST_TOGETHER]
-            fabrics: list[WatchedFabric] = []
-            try:
-                found = self._answer(some, gone, deadline, fabrics)
-                outcomes.update(zip(some, found, strict=True))
-            except (PartyFailed, Refused, PartyRestarted) as error:
-                if isinstance(error, PartyRestarted):
-                    self._lost.add(error.party)
-                silent.add(error.party)
-                gone.add(error.party)
-            except NoAnswer as error:
-                silent.update(error.parties)
-                gone.update(error.parties)
-            except MissingBlock:
-                late = tuple(sorted({name for item in fabrics for name in item.unanswered}))
-                outcomes.update(dict.fromkeys(some, Unanswered(reason="away", parties=late)))
-            for fabric in fabrics:
-                silent.update(fabric.unanswered)
-                for party, taken in fabric.seconds.items():
-                    seconds[party] = max(seconds.get(party, 0.0), taken)
-        return ServedExchange(
-            outcomes=[outcomes[name] for name in ids],
-            seconds={name: taken for name, taken in seconds.items() if name not in silent},
-            silent=tuple(sorted(silent)),
-        )
-
-    def _why_not(
-        self, name: str, gone: Collection[str], names: tuple[str, ...]
-    ) -> Unanswered | None:
-        """Why an id can't be answered without those who are gone; None if it can."""
-        place = self._place_of.get(name)
-        if place is None or self._wanted.numbers[place] < 0:
-            return Unanswered(reason="unknown")
-        present = [
-            party
-            for party, is_here in zip(names, self._wanted.presence[place].tolist(), strict=True)
-            if is_here
-        ]
-        left = [party for party in present if party not in gone]
-        if self._model.tolerates_missing:
-            return None if left else Unanswered(reason="away", parties=tuple(present))
-        lacking = tuple(party for party in self._model.parties if party not in present)
-        if lacking:
-            return Unanswered(reason="missing", parties=lacking)
-        away = tuple(party for party in present if party in gone)
-        return Unanswered(reason="away", parties=away) if away else None
-
-    def _answer(
-        self,
-        ids: Sequence[str],
-        gone: Collection[str],
-        deadline: float,
-        fabrics: list[WatchedFabric],
-    ) -> list[Outcome]:
-        places = np.array([self._place_of[name] for name in ids])
-        wanted, model = self._wanted, self._open
-        request = wanted.without(tuple(model.names.index(party) for party in gone)).request(places)
-        now = time.monotonic()
-        left = max(0.001, deadline - now)
-        asks_twice = model.blueprint.spec.method.needs.heads
-        until = now + left * _SHARE
-        first = now + left * (_FIRST_SHARE if asks_twice else _SHARE)
-
-        def through(fabric: Fabric) -> Fabric:
-            watched = WatchedFabric(
-                fabric,
-                {},
-                is_direct=False,
-                until=int(until * TICKS_PER_SECOND),
-                first_until=int(first * TICKS_PER_SECOND),
+            if self._is_broken:
+                nobody = Unanswered(reason="away", parties=self._elsewhere)
+                return ServedExchange(outcomes=[nobody for _ in ids])
+            gone = set(without) | set(self._absent()) | self._lost
+            gone |= set(self._elsewhere) - set(self._open.blueprint.elsewhere)
+            exchange = LinkedExchange(
+                self._open,
+                self._model,
+                self._samples,
+                gone=gone,
+                deadline=deadline,
+                then=self._then,
             )
-            fabrics.append(watched)
-            return watched
-
-        self._num_unsealed += 1
-        predicted = model.predict(
-            request,
-            patience=Patience(timeout=max(1, int(left * TICKS_PER_SECOND)), then=self._then),
-            among=tuple(party for party in model.blueprint.elsewhere if party not in gone),
-            through=through,
-        )
-        answered = Answered(
-            outputs=predicted.outputs,
-            used=predicted.used,
-            presence=request.presence,
-            task=model.blueprint.task,
-            calibration=model.calibration,
-        )
-        ages = {party: [0.0] * len(ids) for party in model.names}
-        return outcomes_of(answered, ages, ())
+            found = exchange.run(ids)
+            self._lost |= exchange.lost
+            self._num_unsealed += 1
+            return found

@@ -229,8 +229,18 @@ def answered(rows: Sequence[Row]) -> bool:
 
 def absent_parties(rows: Sequence[Row]) -> tuple[str, ...]:
     """The parties for want of which rows have no answer."""
-    away = [row.found for row in rows if isinstance(row.found, Unanswered)]
-    return tuple(sorted({name for item in away if item.reason == "away" for name in item.parties}))
+    return _parties(rows, "away")
+
+
+def refusing_parties(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The parties whose own rules leave rows without an answer."""
+    return _parties(rows, "refused")
+
+
+def _parties(rows: Sequence[Row], reason: str) -> tuple[str, ...]:
+    without = [row.found for row in rows if isinstance(row.found, Unanswered)]
+    named = {name for item in without if item.reason == reason for name in item.parties}
+    return tuple(sorted(named))
 
 
 def told(given: Any, row: Row) -> Mapping[str, Any]:

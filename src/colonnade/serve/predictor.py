@@ -70,10 +70,11 @@ class Unanswered:
     """Why there is no answer for one id.
 
     ``unknown``: no party has it. ``away``: a party that the model needs did not answer.
-    ``missing``: a party that the model needs does not have it.
+    ``missing``: a party that the model needs does not have it. ``refused``: a party that the model
+    needs refuses it by its own rules, such as a cap on queries.
     """
 
-    reason: Literal["unknown", "away", "missing"]
+    reason: Literal["unknown", "away", "missing", "refused"]
     parties: tuple[str, ...] = ()
 
 
