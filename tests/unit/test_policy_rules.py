@@ -134,6 +134,8 @@ class TestOnSettingsAlone:
             *("fixed_participants", "flat_parts"),  # tests/attack/test_blinding_undone.py
             "releases_per_row",  # tests/attack/test_one_account.py
             "tells",  # tests/unit/test_served_rows.py
+            "queries",  # tests/unit/test_query_counts.py
+            "cache_seconds",  # tests/contract/test_serving_at_parties.py
             "largest_gradient",  # tests/attack/test_steps_are_not_free.py
         }
         rules = {field.name for field in dataclasses.fields(PartyPolicy)} - elsewhere

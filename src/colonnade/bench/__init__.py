@@ -29,6 +29,7 @@ BENCHES = {
     "protect": "protect",
     "serve": "serving_speed",
     "slow": "slow",
+    "soak": "soak",
 }
 
 

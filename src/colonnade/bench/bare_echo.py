@@ -35,7 +35,7 @@ def _routes() -> FastAPI:
 
 
 def _main() -> None:
-    listener = socket.socket()
+    listener = socket.socket(proto=socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     listener.listen(2048)
     sys.stdout.write(f"serving at http://127.0.0.1:{listener.getsockname()[1]}\n")

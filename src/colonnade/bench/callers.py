@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Calls", "call_at_rate", "call_once", "call_together"]
+__all__ = ["Calls", "call_at_rate", "call_in_turn", "call_once", "call_together"]
 
 # Connections of ``call_at_rate``; a request that finds none free counts as late.
 _NUM_CONNECTIONS = 64
@@ -32,6 +32,11 @@ class Calls:
             if "value" in row:
                 known = self._answers.setdefault((row["id"], *row["parties"]), row["value"])
                 self.num_contradictions += known != row["value"]
+
+    @property
+    def answers(self) -> Mapping[tuple[Any, ...], Any]:
+        """The first value of every id and set of blocks, by id and the parties' names."""
+        return self._answers
 
     @property
     def num_failed(self) -> int:
@@ -144,6 +149,31 @@ def call_at_rate(
             await free.get_nowait().close()
 
     asyncio.run(everybody())
+    return found
+
+
+def call_in_turn(port: int, *, num_requests: int, content: Callable[[int], Any]) -> Calls:
+    """Have one caller ask, one request after the other.
+
+    Args:
+        port: Of a service on this machine.
+        num_requests: How many.
+        content: The JSON of the n-th request.
+
+    Returns:
+        The time and status of every request.
+    """
+    found = Calls()
+
+    async def caller() -> None:
+        connection = _Connection(port)
+        for number in range(num_requests):
+            began = time.perf_counter()
+            status, body = await connection.post("/v1/predict", content(number))
+            found.add(time.perf_counter() - began, status, body)
+        await connection.close()
+
+    asyncio.run(caller())
     return found
 
 

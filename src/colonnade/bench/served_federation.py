@@ -19,6 +19,7 @@ from typing import IO
 import numpy as np
 import pandas as pd
 
+from colonnade.bench.relay import Relay
 from colonnade.core.errors import RunError
 from colonnade.fabrics.grpc.identity import Identity
 from colonnade.federate.certificates import key_pem, new_key, signing_request
@@ -27,7 +28,7 @@ from colonnade.federate.identities import save_identity
 from colonnade.federate.invitations import enrol, invite
 from colonnade.federate.party_home import PartySettings, make_home, write_party
 
-__all__ = ["FIRST_ID", "NUM_ROWS", "PARTIES", "ServedFederation", "serving_process"]
+__all__ = ["FIRST_ID", "HOLDER", "NUM_ROWS", "PARTIES", "ServedFederation", "serving_process"]
 
 HOLDER = "holder"
 PARTIES = tuple(f"party_{number}" for number in range(4))
@@ -36,18 +37,21 @@ _NUM_COLUMNS = 16
 _CONFIG = """
 seed = 1
 threads = 1
-method = { name = "laser", heads = "label_holder" }
+method = {{ name = "laser", heads = "label_holder" }}
 
 [label_holder]
 name = "holder"
 label = "label"
-fusion = { kind = "mlp", combine = "mean" }
+fusion = {{ kind = "mlp", combine = "mean" }}
 
 [align]
 salt = "of-a-measurement-and-nothing-else"
 
+[record]
+log_every = 1
+
 [stop]
-epochs = 1
+{stop}
 
 [party.holder]
 file = "holder.csv"
@@ -88,10 +92,14 @@ class ServedFederation:
 
     Args:
         place: An empty directory.
+        is_cut: Whether parties are asked through relays whose connections can be cut.
     """
 
     place: Path
+    is_cut: bool = False
     port: int = 0
+    relays: dict[str, Relay] = field(default_factory=dict)
+    service: subprocess.Popen[bytes] = field(init=False)
     agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _around: ExitStack = field(default_factory=ExitStack)
 
@@ -111,20 +119,35 @@ class ServedFederation:
                     raise RunError(f"the federation could not be trained: {said}")
             ids = str(self.place / f"{HOLDER}.csv")
             serving = self._command("serve", str(run), "--ids", ids, "--id=id", "--port=0")
-            _, self.port = serving_process(self._around, *serving)
+            self.service, self.port = serving_process(self._around, *serving)
             yield self
+
+    def train_beside(self, around: ExitStack) -> None:
+        """Train another run while this one is served; the training ends with the stack."""
+        config = str(self.place / "endless.toml")
+        command = self._command("train", config, "--out", str(self.place / "beside"))
+        started_process(around, *command)
 
     def start(self, name: str) -> None:
         """Start a party's agent."""
         home = str(self.place / name)
         self.agents[name] = started_process(self._around, "colonnade", "party", "run", home)
 
+    def _serving_of(self, name: str, address: str) -> str:
+        if not self.is_cut:
+            return address
+        relay = self.relays[name] = Relay(int(address.rpartition(":")[2]))
+        self._around.callback(relay.close)
+        return f"127.0.0.1:{relay.port}"
+
     def _command(self, verb: str, *arguments: str) -> tuple[str, ...]:
         return ("colonnade", "federation", verb, str(self.place / "federation"), *arguments)
 
     def _make(self) -> None:
-        hub, enrolment = free_address(), free_address()
-        settings = FederationSettings(name=HOLDER, address=hub, enrolment=enrolment)
+        hub, enrolment, serving = (free_address() for _ in range(3))
+        settings = FederationSettings(
+            name=HOLDER, address=hub, enrolment=enrolment, serving=serving
+        )
         made = FederationDirectory.create(self.place / "federation", settings)
         numbers = np.random.default_rng(0)
         ids = np.arange(FIRST_ID, FIRST_ID + NUM_ROWS)
@@ -135,7 +158,12 @@ class ServedFederation:
                 table["label"] = numbers.integers(0, 2, NUM_ROWS)
             table.to_csv(self.place / f"{name}.csv", index=False)
         tables = "".join(f"[party.{name}]\n" for name in PARTIES)
-        (self.place / "config.toml").write_text(_CONFIG + tables)
+        for file, stop in (("config", "epochs = 1"), ("endless", "exchanges = 1000000")):
+            text = _CONFIG.format(stop=stop) + tables
+            (self.place / f"{file}.toml").write_text(text)
+        policy = self.place / "policy.toml"
+        # A measurement asks for the same few rows more often than people's data may be.
+        policy.write_text("releases_per_row = 1000000000\n")
         for name in PARTIES:
             home = self.place / name
             make_home(home)
@@ -144,6 +172,8 @@ class ServedFederation:
                 name=name,
                 label_holder=HOLDER,
                 hub=hub,
+                serving=self._serving_of(name, serving),
+                policy=policy,
                 data=self.place / f"{name}.csv",
                 id="id",
                 health=free_address(),

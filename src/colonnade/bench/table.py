@@ -40,7 +40,10 @@ GOALS: Mapping[str, Mapping[str, Goal]] = {
         "rows": ("at least", 0.5),
         "gather": ("at least", 0.5),
         "switch": ("at most", 0.0),
+        "p50": ("at most", 3.0),
         "tail": ("at most", 8.0),
+        "beside-p99": ("at most", 2.0),
+        "beside-training": ("at least", 0.8),
         "frozen": ("at least", 0.999),
         "killed": ("at least", 0.999),
     },
@@ -49,6 +52,7 @@ GOALS: Mapping[str, Mapping[str, Goal]] = {
         "flex-exchange": ("at most", 1.1),
         **dict.fromkeys((f"simulated-{name}" for name in _SIMULATED), _TRUE),
     },
+    "soak": {"wrong": ("at most", 0.0), "memory": ("at most", 1.05)},
     "align": {
         "two-parties-100k": ("at most", 1.0),
         "four-parties-100k": ("at most", 2.2),

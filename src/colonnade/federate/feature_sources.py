@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pandas as pd
 
-from colonnade.core.errors import ColonnadeError, ConfigError, Refused
+from colonnade.core.errors import ColonnadeError, ConfigError, DataError, Refused
 from colonnade.data.blocks import Block, make_block
 from colonnade.files import file_mark
 from colonnade.run.samples import Rows
@@ -62,12 +62,18 @@ class FeatureSource(Protocol):
     def edition(self) -> str:
         """Text that changes when the features may have."""
 
-    def take(self, rows: Rows) -> Block:
-        """The features of rows of the aligned table; Refused if some have none now."""
+    def take(self, rows: Rows) -> Features:
+        """The prepared features of rows of the aligned table; Refused if some have none now."""
+
+
+Features = np.ndarray[Any, Any]
+Prepare = Callable[[Block], Features]
 
 
 class _Read(NamedTuple):
     block: Block
+    # All rows, so that a request need not wait for it; None if some rows can't be prepared.
+    prepared: Features | None
     # The row of the block for every row of the aligned table; -1 where there is none.
     places: Rows
 
@@ -79,6 +85,7 @@ class LiveFeatures:
         party: Whose they are.
         path: The file.
         read: Reads it.
+        prepare: Makes features of rows.
         ids: The ids of the aligned table's rows, as ``read`` gives ids.
 
     Raises:
@@ -90,11 +97,13 @@ class LiveFeatures:
         party: str,
         path: Path,
         read: Callable[[], Block],
+        prepare: Prepare,
         ids: Sequence[str],
         *,
         look_seconds: float = _LOOK_SECONDS,
     ) -> None:
-        self._party, self._path, self._read_file = party, path, read
+        self._party, self._path = party, path
+        self._read_file, self._prepare = read, prepare
         self._ids = pd.Index(ids)
         self._mark = file_mark(path)
         self._now: _Read | None = self._read()
@@ -108,8 +117,8 @@ class LiveFeatures:
         """Text that changes when the file has."""
         return self._edition
 
-    def take(self, rows: Rows) -> Block:
-        """The features of rows of the aligned table.
+    def take(self, rows: Rows) -> Features:
+        """The prepared features of rows of the aligned table.
 
         Raises:
             Refused: Some of them have none now.
@@ -124,7 +133,9 @@ class LiveFeatures:
                 "features now",
                 party=self._party,
             )
-        return now.block.take(places)
+        if now.prepared is not None:
+            return now.prepared[places]
+        return self._prepare(now.block.take(places))
 
     def look(self) -> None:
         """Read the file again if it has changed."""
@@ -144,7 +155,11 @@ class LiveFeatures:
     def _read(self) -> _Read:
         block = self._read_file()
         places = pd.Index(block.ids).get_indexer(self._ids)
-        return _Read(block, np.asarray(places, dtype=np.int64))
+        try:
+            prepared = self._prepare(block)
+        except DataError:
+            prepared = None
+        return _Read(block, prepared, np.asarray(places, dtype=np.int64))
 
 
 def _watch(features: weakref.ref[LiveFeatures], look_seconds: float) -> None:
@@ -166,10 +181,19 @@ class CalledFeatures:
         path: The function's import path.
         ids: The ids of the aligned table's rows, as they stand in the table.
         columns: The columns that are needed.
+        prepare: Makes features of rows.
     """
 
-    def __init__(self, party: str, path: str, ids: Sequence[Any], columns: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        party: str,
+        path: str,
+        ids: Sequence[Any],
+        columns: tuple[str, ...],
+        prepare: Prepare,
+    ) -> None:
         self._party, self._ids, self._columns = party, ids, columns
+        self._prepare = prepare
         module, _, name = path.partition(":")
         try:
             self._function: Callable[[list[Any]], Any] = getattr(
@@ -182,8 +206,8 @@ class CalledFeatures:
             ) from error
         self.edition = secrets.token_hex(8)
 
-    def take(self, rows: Rows) -> Block:
-        """What the function gives for rows of the aligned table.
+    def take(self, rows: Rows) -> Features:
+        """The prepared features of what the function gives for rows of the aligned table.
 
         Raises:
             Refused: It failed, or gave something else than a row per id.
@@ -193,12 +217,13 @@ class CalledFeatures:
             table = self._function(list(wanted))
             if not isinstance(table, pd.DataFrame) or len(table) != len(wanted):
                 raise TypeError("a table with a row per id, in order")
-            return make_block(
+            block = make_block(
                 self._party,
                 table.reset_index(drop=True),
                 ids=[str(row) for row in rows.tolist()],
                 columns=self._columns,
             )
+            return self._prepare(block)
         except Exception as error:
             # Its message may quote data.
             _LOG.error("features.function failed: %s", type(error).__name__)

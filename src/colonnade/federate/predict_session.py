@@ -24,6 +24,7 @@ from colonnade.core.party import Party
 from colonnade.core.releases import RollOfSamples
 from colonnade.core.verbs import verb
 from colonnade.data.blocks import Block, make_block
+from colonnade.data.prepare import Preparation
 from colonnade.data.table_files import read_table
 from colonnade.federate.alignments import find_alignment
 from colonnade.federate.feature_sources import CalledFeatures, FeatureSource, LiveFeatures
@@ -107,7 +108,7 @@ class PredictSession(SessionAtParty):
         columns = agreed.preparation.columns
         whole = make_block(self.name, table, ids=ids.ids[:], columns=columns)
         whole = replace(whole, origin=ids.rows)
-        features = self._features(terms, ids, whole, columns)
+        features = self._features(terms, ids, whole, agreed.preparation)
         account = open_account(self._home, self._settings, policy)
         party = rebuilt_party(
             self._home,
@@ -178,7 +179,7 @@ class PredictSession(SessionAtParty):
             self._policy.check(self.name, terms)
             # Before anything is computed for them: a refused request counts nothing.
             loaded.queries.count(self._policy.queries, loaded.people[rows[said]], time.time())
-        prepared = preparation.apply(loaded.features.take(rows[said]))
+        prepared = loaded.features.take(rows[said])
         features = torch.as_tensor(prepared, dtype=getattr(torch, spec.dtype))
         own = np.where(said, np.cumsum(said) - 1, -1)
         people = loaded.people[rows[said]]
@@ -210,15 +211,17 @@ class PredictSession(SessionAtParty):
             return loaded.served.tell(self._policy, loaded.account, loaded.place)
 
     def _features(
-        self, terms: AlignSpec, ids: PreparedIds, whole: Block, columns: tuple[str, ...]
+        self, terms: AlignSpec, ids: PreparedIds, whole: Block, preparation: Preparation
     ) -> FeatureSource:
         """Where the columns come from, as the party's own settings say."""
-        own = self._settings.features
+        own, columns = self._settings.features, (*preparation.numeric, *preparation.levels)
         if own.function is not None:
             key = self._policy.key or (self._settings.id,)
             raw = read_table(self._settings.data, text_columns=key)[list(key)].iloc[ids.rows]
             named = raw.iloc[:, 0] if len(key) == 1 else raw.apply(tuple, axis=1)
-            return CalledFeatures(self.name, own.function, named.tolist(), columns)
+            return CalledFeatures(
+                self.name, own.function, named.tolist(), columns, preparation.apply
+            )
         settings = replace(self._settings, data=own.file or self._settings.data)
         first = [whole] if own.file is None else []
 
@@ -229,7 +232,7 @@ class PredictSession(SessionAtParty):
             block = make_block(self.name, rows, ids=found.ids[:], columns=columns)
             return replace(block, origin=found.rows)
 
-        return LiveFeatures(self.name, settings.data, read, ids.ids[:])
+        return LiveFeatures(self.name, settings.data, read, preparation.apply, ids.ids[:])
 
     def _ready(self) -> _Loaded:
         if self._loaded is None:
