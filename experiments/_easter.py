@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from _common import sources_of
+from _common import as_before, sources_of
 from colonnade.run.engine import train
 from colonnade.run.sources import Sources
 from colonnade.run.spec import parse_spec
@@ -104,7 +104,7 @@ def measured(
         if fast
         else quarters(setting.dataset, setting.num_train)
     )
-    return train(parse_spec(settings), sources=sources).summary
+    return train(parse_spec(as_before(settings)), sources=sources).summary
 
 
 def run(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from _common import as_before
 from colonnade.core.federation import Federation, LoopState, Predicted
 from colonnade.data.blocks import Block
 from colonnade.data.datasets import load_dataset
@@ -193,34 +194,36 @@ def measured(
     own = json.loads(settings)
     missing = drawing(train_missing)
     spec = parse_spec(
-        {
-            "seed": seed,
-            "threads": 1,
-            "method": {"name": method, **AS_IN_PAPER.get(method, {}), **own.get("method", {})},
-            "data": {
-                "batch_size": own.get("batch_size", table.batch_size),
-                "split": {"validation": 0.2 if part == "validation" else 0.0},
-            },
-            "defaults": {
-                "prepare": {"skewed": table.skewed},
-                "encoder": {
-                    "kind": "mlp",
-                    "hidden": list(table.hidden),
-                    "embedding": table.embedding,
-                    "activate_output": False,
+        as_before(
+            {
+                "seed": seed,
+                "threads": 1,
+                "method": {"name": method, **AS_IN_PAPER.get(method, {}), **own.get("method", {})},
+                "data": {
+                    "batch_size": own.get("batch_size", table.batch_size),
+                    "split": {"validation": 0.2 if part == "validation" else 0.0},
                 },
-                "optimizer": own["optimizer"],
-            },
-            "label_holder": {
-                "class_weights": table.class_weights,
-                "fusion": {
-                    "kind": "linear",
-                    "combine": "concat" if method == "plug" else "mean",
+                "defaults": {
+                    "prepare": {"skewed": table.skewed},
+                    "encoder": {
+                        "kind": "mlp",
+                        "hidden": list(table.hidden),
+                        "embedding": table.embedding,
+                        "activate_output": False,
+                    },
+                    "optimizer": own["optimizer"],
                 },
-                "optimizer": own["optimizer"],
-            },
-            "stop": {"epochs": own["epochs"]},
-        }
+                "label_holder": {
+                    "class_weights": table.class_weights,
+                    "fusion": {
+                        "kind": "linear",
+                        "combine": "concat" if method == "plug" else "mean",
+                    },
+                    "optimizer": own["optimizer"],
+                },
+                "stop": {"epochs": own["epochs"]},
+            }
+        )
     )
     spec = replace(spec, data=replace(spec.data, presence=PresenceSpec(train=missing)))
     sources = sources_of(table, seed)

@@ -21,7 +21,7 @@ from colonnade.run.sources import Sources
 from colonnade.run.spec import RunSpec, parse_spec
 
 sys.path.append(str(Path(__file__).parent))
-from _common import sources_of
+from _common import as_before, sources_of
 
 JOINS = "zernike"
 MISSING = 0.3
@@ -40,21 +40,23 @@ WAYS = {
 def settings(seed: int, epochs: int, start: dict[str, Any] | None = None) -> RunSpec:
     drawn = {"kind": "uniform", "missing": MISSING}
     return parse_spec(
-        {
-            "seed": seed,
-            "method": {"name": "laser", "weights": "paper"},
-            "data": {
-                "batch_size": 64,
-                "presence": {"train": drawn, "inference": drawn},
-                "split": {"validation": 0.15, "test": 0.25},
-            },
-            "defaults": {
-                "encoder": {"kind": "mlp", "hidden": [64], "embedding": 32},
-                "optimizer": {"name": "adam", "lr": 0.001},
-            },
-            "stop": {"epochs": epochs},
-            "start": start or {},
-        }
+        as_before(
+            {
+                "seed": seed,
+                "method": {"name": "laser", "weights": "paper"},
+                "data": {
+                    "batch_size": 64,
+                    "presence": {"train": drawn, "inference": drawn},
+                    "split": {"validation": 0.15, "test": 0.25},
+                },
+                "defaults": {
+                    "encoder": {"kind": "mlp", "hidden": [64], "embedding": 32},
+                    "optimizer": {"name": "adam", "lr": 0.001},
+                },
+                "stop": {"epochs": epochs},
+                "start": start or {},
+            }
+        )
     )
 
 

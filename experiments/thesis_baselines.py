@@ -6,11 +6,16 @@ Centralized, one party's columns alone, and SplitNN with two parties, on a video
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from colonnade.reproduce import Experiment, Job
 from colonnade.run.engine import train
 from colonnade.run.spec import parse_spec
+
+sys.path.append(str(Path(__file__).parent))
+from _common import as_before
 
 # Table 5.1, two parties: [input, hidden, embedding] and [embeddings, hidden, 1].
 NETWORKS = {"qoe": (32, 8), "salesprice": (32, 16)}
@@ -43,7 +48,7 @@ def measure(dataset: str, method: str, seed: int, fast: bool) -> dict[str, float
         },
         "stop": {"exchanges": 200 if fast else EXCHANGES[dataset], "evaluate_every": 500},
     }
-    summary = train(parse_spec(settings)).summary
+    summary = train(parse_spec(as_before(settings))).summary
     quality = summary["quality"]["test"][METRIC[dataset]]
     return {"quality": quality, "exchanges": summary["exchanges"]}
 

@@ -6,8 +6,10 @@ Whoever could train again for every set would value them by the best model of ea
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,9 @@ from colonnade.run.samples import arrange
 from colonnade.run.sources import Sources
 from colonnade.run.spec import parse_spec
 
+sys.path.append(str(Path(__file__).parent))
+from _common import as_before
+
 DATASETS = {
     "breast_cancer": ("clinic", "laboratory", "pathology"),
     "digits": ("bottom", "middle", "top"),
@@ -32,17 +37,19 @@ DATASETS = {
 def trained(dataset: str, some: tuple[str, ...], seed: int, epochs: int) -> Any:
     """Blueprint, data and federation of a training with the blocks of these parties."""
     spec = parse_spec(
-        {
-            "seed": seed,
-            "threads": 1,
-            "method": "laser",
-            "data": {"batch_size": 32, "split": {"validation": 0.0, "test": 0.3}},
-            "defaults": {
-                "encoder": {"kind": "mlp", "hidden": [32], "embedding": 16},
-                "optimizer": {"name": "adam", "lr": 0.005},
-            },
-            "stop": {"epochs": epochs},
-        }
+        as_before(
+            {
+                "seed": seed,
+                "threads": 1,
+                "method": "laser",
+                "data": {"batch_size": 32, "split": {"validation": 0.0, "test": 0.3}},
+                "defaults": {
+                    "encoder": {"kind": "mlp", "hidden": [32], "embedding": 16},
+                    "optimizer": {"name": "adam", "lr": 0.005},
+                },
+                "stop": {"epochs": epochs},
+            }
+        )
     )
     loaded = load_dataset(dataset)
     sources = Sources(

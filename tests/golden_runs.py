@@ -70,6 +70,8 @@ def outcome(
         for at, (name, block) in enumerate(blocks.items())
     }
     network = {"kind": "mlp", "hidden": [6], "embedding": 4, "dropout": dropout}
+    # Said outright: what the defaults are is another question.
+    adam = {"name": "adam", "lr": 1e-3}
     result = colonnade.fit(
         trained_on,
         labels,
@@ -81,8 +83,16 @@ def outcome(
         settings={
             "dtype": "float64",
             "fabric": {"name": "simulated", **SLOW},
-            "defaults": {"encoder": network, "protect": PROTECT[protect] if protect else []},
-            "label_holder": {"fusion": {"kind": "mlp", "hidden": [5], "combine": "mean"}},
+            "data": {"split": {"stratified": False}},
+            "defaults": {
+                "encoder": network,
+                "optimizer": adam,
+                "protect": PROTECT[protect] if protect else [],
+            },
+            "label_holder": {
+                "fusion": {"kind": "mlp", "hidden": [5], "combine": "mean"},
+                "optimizer": adam,
+            },
         },
     )
     outputs = result.outputs(blocks).to_numpy()

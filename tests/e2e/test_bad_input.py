@@ -130,6 +130,7 @@ def one_class(data: Data) -> None:
 def rare_class(data: Data) -> None:
     """One sample each of many classes: some are bound to be held out only."""
     data.labels.iloc[:8] = np.arange(2, 10)
+    data.settings["data"] = {**data.settings["data"], "split": {"stratified": False}}
 
 
 def mixed_labels(data: Data) -> None:

@@ -47,7 +47,7 @@ FAST: dict[str, Any] = {"epochs": 2, "hidden": (4,), "embedding": 2, "random_sta
 
 
 @parametrize_with_checks(
-    [VerticalClassifier(), VerticalRegressor()],
+    [VerticalClassifier(epochs=20, batch_size=32), VerticalRegressor(epochs=20, batch_size=32)],
     expected_failed_checks=lambda estimator: EXEMPTED[type(estimator).__name__],
 )
 def test_keeps_scikit_learns_rules(
@@ -124,7 +124,7 @@ def test_grid_search_over_numpy_values() -> None:
 def test_cross_validation_with_text_labels_and_auc() -> None:
     X, y = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])[y]
-    model = VerticalClassifier(epochs=15, random_state=0)
+    model = VerticalClassifier(epochs=60, batch_size=32, random_state=0)
     assert cross_val_score(model, X, names, cv=3).mean() > 0.9
     assert cross_val_score(model, X[y > 0], names[y > 0], cv=3, scoring="roc_auc").mean() > 0.9
 
@@ -372,7 +372,7 @@ def test_refuses_names_where_the_table_has_none() -> None:
         ({"hidden": (0,)}, "hidden"),
         ({"embedding": 0}, "embedding"),
         ({"fusion": "mlpp"}, says("label_holder.fusion.kind", "'mlpp'", "'mlp'")),
-        ({"fusion": None}, says("fusion", "'kind'", None)),
+        ({"fusion": 3}, says("fusion", "'kind'", 3)),
         ({"fusion": {"kind": "mlp", "combine": "mean"}}, says("fusion.combine", "combine=")),
         ({"combine": "sum"}, "combine"),
         ({"optimizer": "adamm"}, says("optimizer.name", "'adamm'", "'adam'")),
@@ -381,12 +381,12 @@ def test_refuses_names_where_the_table_has_none() -> None:
         ({"learning_rate": np.nan}, says("learning_rate", "above 0", "nan")),
         ({"learning_rate": "fast"}, says("learning_rate", "above 0", "'fast'")),
         ({"epochs": 0}, says("stop.epochs", 1, 0)),
-        ({"epochs": None}, "epochs"),
+        ({"epochs": "many"}, "epochs"),
         ({"batch_size": 0}, says("data.batch_size", 1, 0)),
         ({"batch_size": 8.5}, says("data.batch_size", "whole", 8.5)),
         ({"patience": 0, "validation_fraction": 0.5}, says("stop.patience", 1, 0)),
         ({"patience": 2, "validation_fraction": 1}, says("validation_fraction", "got 1")),
-        ({"patience": 2, "validation_fraction": None}, says("validation_fraction", None)),
+        ({"patience": 2, "validation_fraction": "a"}, says("validation_fraction", "'a'")),
         ({"dtype": "float16"}, says("dtype", "'float16'")),
         ({"label_holder": 3}, says("label_holder", None, 3)),
         ({"settings": [1]}, says("settings", "mapping", [1])),
@@ -460,9 +460,9 @@ def test_refuses_too_few_samples_for_patience() -> None:
     X, y = load_iris(return_X_y=True)
     with pytest.raises(DataError, match=says("validation_fraction", 0.005, 150, "patience")):
         VerticalClassifier(patience=1, validation_fraction=0.005, **FAST).fit(X, y)
-    rare = np.arange(150) // 3
-    with pytest.raises(DataError, match=says("labels", "12 class", "training")):
-        VerticalClassifier(patience=1, validation_fraction=0.6, **FAST).fit(X, rare)
+    # Of every class, however rare, some samples train.
+    model = VerticalClassifier(patience=1, validation_fraction=0.6, **FAST)
+    assert len(model.fit(X, np.arange(150) // 3).classes_) == 50
 
 
 def test_refuses_other_columns_at_prediction(people: tuple[pd.DataFrame, pd.Series]) -> None:

@@ -50,7 +50,8 @@ def test_public_names() -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    optimizer = {"lr": np.float64(0.001)}
+    options = {"weight_decay": np.float64(0.1)}
+    optimizer = {"name": "adamw", "lr": np.float64(0.001), "options": options}
     defaults = {**SMALL["defaults"], "optimizer": optimizer}
     numpys = quick(epochs=np.int64(2), batch_size=np.int32(16), settings={"defaults": defaults})
     plain = quick(epochs=2)

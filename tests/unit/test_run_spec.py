@@ -17,6 +17,7 @@ from colonnade.fabrics.durations import Constant, Exponential, Trace, Uniform
 from colonnade.methods import METHODS
 from colonnade.methods.alone import Alone
 from colonnade.models import ENCODERS, FUSIONS, LinearFusionSpec, LSTMSpec, MLPSpec
+from colonnade.run.defaults import OPTIMIZER, STOP
 from colonnade.run.spec import RunSpec, parse_spec, plain_spec, read_spec
 from messages import says
 
@@ -145,7 +146,8 @@ def test_nothing_at_all_is_the_default_run() -> None:
     assert spec == RunSpec()
     assert spec.method.info.name == "splitnn"
     assert spec.fabric == InProcessSpec()
-    assert spec.stop.epochs == 20
+    assert spec.stop == STOP
+    assert spec.optimizer_of("bank") == spec.label_holder.optimizer == OPTIMIZER
 
 
 def test_a_named_data_set() -> None:
@@ -267,7 +269,6 @@ def test_wrong_types(toml: str, path: str, wanted: str) -> None:
 @pytest.mark.parametrize(
     ("toml", "path", "telling"),
     [
-        ("stop.patience = 3", "stop", "set exchanges or epochs"),
         ("stop.epochs = 0", "stop.epochs", "at least 1"),
         ("stop = {epochs = 1, patience = 0}", "stop.patience", "at least 1"),
         ("stop.exchanges = -3", "stop.exchanges", "-3"),

@@ -275,7 +275,7 @@ class Federation:
         sign = -1 if stop.metric in LOWER_IS_BETTER else 1
         if stop.target is not None and quality >= sign * stop.target:
             state.stopped_by = "target"
-        elif stop.patience is not None and state.num_without_best >= stop.patience:
+        elif stop.is_out_of_patience(state):
             state.stopped_by = "patience"
         return is_best
 

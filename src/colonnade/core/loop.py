@@ -20,15 +20,18 @@ class Stop:
 
     ``target`` is a quality on the validation part; ``patience`` counts evaluations without a new
     best, after which training ends and goes back to the best. Both look at ``metric``: the task's
-    own (accuracy or R²) if not given. Evaluations come every ``evaluate_every`` exchanges, once per
-    epoch if not given. ``seconds`` limits the time by the fabric's clock, with evaluations and
-    without the time in which no process trained; the exchange under way is finished.
+    own (accuracy or R²) if not given. Neither ``epochs`` nor ``patience`` ends training before
+    ``least_exchanges``, which small tables need. Evaluations come every ``evaluate_every``
+    exchanges, once per epoch if not given. ``seconds`` limits the time by the fabric's clock, with
+    evaluations and without the time in which no process trained; the exchange under way is
+    finished.
     """
 
     exchanges: int | None = None
     epochs: int | None = None
     target: float | None = None
     patience: int | None = None
+    least_exchanges: int | None = None
     metric: str | None = None
     evaluate_every: int | None = None
     seconds: float | None = None
@@ -36,7 +39,7 @@ class Stop:
     def __post_init__(self) -> None:
         if self.exchanges is None and self.epochs is None:
             raise ConfigError("set exchanges or epochs, so that training ends for certain")
-        for name in ("exchanges", "epochs", "patience", "evaluate_every"):
+        for name in ("exchanges", "epochs", "patience", "least_exchanges", "evaluate_every"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}: must be at least 1, got {value}")
@@ -45,8 +48,15 @@ class Stop:
 
     def num_exchanges(self, per_epoch: int) -> int:
         """How many exchanges there will be at most, if so many go once through the samples."""
-        limits = [self.exchanges, self.epochs and self.epochs * per_epoch]
+        passes = self.epochs and max(self.epochs * per_epoch, self.least_exchanges or 0)
+        limits = [self.exchanges, passes]
         return min(limit for limit in limits if limit)
+
+    def is_out_of_patience(self, state: LoopState) -> bool:
+        """Whether the last evaluations, as many as patience allows, had no new best."""
+        if self.patience is None or state.exchange < (self.least_exchanges or 0):
+            return False
+        return state.num_without_best >= self.patience
 
 
 @dataclass

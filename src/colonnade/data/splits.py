@@ -25,11 +25,13 @@ class SplitSpec:
 
     With ``time``, a column of the label holder, the latest samples are for test and those before
     them for validation; samples of the same time stay together.
+    ``stratified`` gives every part its share of every class, unless time decides.
     """
 
     validation: float = 0.15
     test: float = 0.15
     time: str | None = None
+    stratified: bool = True
 
     def __post_init__(self) -> None:
         for name in ("validation", "test"):
@@ -49,23 +51,38 @@ def split_samples(
     seed: int,
     test: Samples | None = None,
     times: np.ndarray[Any, Any] | None = None,
+    classes: Samples | None = None,
 ) -> Mapping[str, Samples]:
     """Sample numbers of each part, ascending; parts of no samples are left out.
 
-    ``test`` gives the test part outright, where a data set has an official one; the validation
-    share is then taken of the rest. ``times`` of all samples split them by time.
+    Args:
+        num_samples: How many samples there are.
+        spec: The shares.
+        seed: The run's seed.
+        test: The test part outright, where a data set has an official one; the validation share is
+            then taken of the rest.
+        classes: The class of every sample as a number, for a stratified split. Without it samples
+            are drawn whatever their label.
+        times: Of all samples, to split them by time.
+
+    Returns:
+        The samples of each part.
+
+    Raises:
+        DataError: If no sample is left to train on.
     """
     if times is not None:
         return _by_time(times, spec)
     order = shuffled(num_samples, derive_seed(seed, "split"))
+    by = classes if spec.stratified else None
     if test is None:
         num_test = round(num_samples * spec.test)
         num_validation = round(num_samples * spec.validation)
-        test, rest = order[:num_test], order[num_test:]
+        test, rest = _drawn(order, num_test, by)
     else:
         rest = order[~np.isin(order, test)]
         num_validation = round(len(rest) * spec.validation)
-    validation, train = rest[:num_validation], rest[num_validation:]
+    validation, train = _drawn(rest, num_validation, by)
     if not len(train):
         raise DataError(
             f"{num_samples} samples leave none to train on after validation and test; "
@@ -99,3 +116,24 @@ def _by_time(times: np.ndarray[Any, Any], spec: SplitSpec) -> Mapping[str, Sampl
                 "many have the same time; use other shares, or a finer time"
             )
     return {name: samples for name, samples in parts.items() if len(samples)}
+
+
+def _drawn(order: Samples, count: int, classes: Samples | None) -> tuple[Samples, Samples]:
+    """The first ``count`` samples, or as many of each class as is its share, and the others."""
+    if classes is None or not 0 < count < len(order):
+        return order[:count], order[count:]
+    own = classes[order]
+    sizes = np.bincount(own)
+    wanted = sizes * (count / len(order))
+    # A class keeps one sample to train on; what is missing goes where most was rounded off.
+    quotas = np.minimum(np.floor(wanted), np.maximum(sizes - 1, 0)).astype(np.int64)
+    for place in np.argsort(quotas - wanted, kind="stable"):
+        if quotas.sum() < count and quotas[place] < sizes[place] - 1:
+            quotas[place] += 1
+    ranks = np.empty(len(order), dtype=np.int64)
+    for label in range(len(sizes)):
+        ranks[own == label] = np.arange(sizes[label])
+    chosen = ranks < quotas[own]
+    # Where nearly every sample is a class of its own, some are drawn nevertheless.
+    chosen[np.flatnonzero(~chosen)[: count - int(chosen.sum())]] = True
+    return order[chosen], order[~chosen]

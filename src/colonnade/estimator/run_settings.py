@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
+from colonnade.core.config import dump
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.task import TaskKind
-from colonnade.run.spec import RunSpec, parse_spec
+from colonnade.data.splits import SplitSpec
+from colonnade.run.defaults import BATCH_SIZE, ENCODER, FUSION, OPTIMIZER, STOP
+from colonnade.run.spec import CHOICES, RunSpec, parse_spec
 
 __all__ = ["fills_missing", "run_spec"]
 
@@ -49,8 +52,10 @@ def run_spec(parameters: Mapping[str, Any], kind: TaskKind, num_samples: int) ->
     _refuse_said_elsewhere(given)
     of = {name: _plain(value) for name, value in parameters.items() if name != "random_state"}
     optimizer = _merged(
-        "optimizer", "name", of["optimizer"], "lr", _learning_rate(of["learning_rate"])
+        "optimizer", "name", of["optimizer"], "lr", _learning_rate(of["learning_rate"]), OPTIMIZER
     )
+    encoder = {"hidden": of["hidden"], "embedding": of["embedding"]}
+    stop = _stop(of, given)
     defaults = given.get("defaults", {})
     values = {
         **given,
@@ -59,20 +64,20 @@ def run_spec(parameters: Mapping[str, Any], kind: TaskKind, num_samples: int) ->
         "seed": _seed(parameters["random_state"]),
         "data": {
             **given.get("data", {}),
-            "batch_size": of["batch_size"],
-            "split": {"validation": _validation_share(of, given, num_samples), "test": 0.0},
+            "batch_size": BATCH_SIZE if of["batch_size"] is None else of["batch_size"],
+            "split": {"validation": _validation_share(of, stop, num_samples), "test": 0.0},
         },
-        "stop": {**given.get("stop", {}), "epochs": of["epochs"], "patience": of["patience"]},
+        "stop": stop,
         "defaults": {
             **defaults,
             "prepare": _keeping_constants(defaults.get("prepare", {})),
-            "encoder": {"kind": "mlp", "hidden": of["hidden"], "embedding": of["embedding"]},
+            "encoder": {"kind": "mlp", **dump(ENCODER), **_said(encoder)},
             "optimizer": optimizer,
         },
         "label_holder": {
             **given.get("label_holder", {}),
             "task": kind,
-            "fusion": _merged("fusion", "kind", of["fusion"], "combine", of["combine"]),
+            "fusion": _merged("fusion", "kind", of["fusion"], "combine", of["combine"], FUSION),
             "optimizer": optimizer,
         },
         "party": {
@@ -85,7 +90,22 @@ def run_spec(parameters: Mapping[str, Any], kind: TaskKind, num_samples: int) ->
     return parse_spec(values)
 
 
-def _learning_rate(rate: Any) -> float:
+def _said(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given; the rest has its default."""
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _stop(of: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """When training ends: whoever says how many epochs decides about patience too."""
+    own = given.get("stop", {})
+    if of["epochs"] is not None:
+        return {**own, "epochs": of["epochs"], "patience": of["patience"]}
+    return {**dump(STOP), **own, **_said({"patience": of["patience"]})}
+
+
+def _learning_rate(rate: Any) -> float | None:
+    if rate is None:
+        return None
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
         raise ConfigError(f"learning_rate: expected a number above 0, got {rate!r}")
     return float(rate)
@@ -99,22 +119,26 @@ def _seed(random_state: Any) -> int:
     return int(generator.randint(2**31 - 1))
 
 
-def _validation_share(of: Mapping[str, Any], given: Mapping[str, Any], num_samples: int) -> float:
+def _validation_share(of: Mapping[str, Any], stop: Mapping[str, Any], num_samples: int) -> float:
     """The share of samples for validation; zero without patience, which alone needs them."""
-    if of["patience"] is None:
-        if given.get("stop", {}).get("target") is not None:
+    if stop["patience"] is None:
+        if stop.get("target") is not None:
             raise ConfigError(
                 "settings.stop.target: a quality on the validation part, which there is only with "
                 "patience; set patience too"
             )
         return 0.0
     share = of["validation_fraction"]
+    is_default = share is None and of["patience"] is None
+    share = SplitSpec().validation if share is None else share
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise ConfigError(f"validation_fraction: expected a share between 0 and 1, got {share!r}")
     if round(num_samples * float(share)) < 2:
+        if is_default:
+            return 0.0  # too few to hold any out
         raise DataError(
             f"validation_fraction: {share} of {num_samples} samples is less than two samples; "
-            "raise it, or set patience to None"
+            "raise it, or set epochs and leave patience out"
         )
     return float(share)
 
@@ -130,15 +154,20 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _merged(parameter: str, tag: str, value: Any, key: str, item: Any) -> dict[str, Any]:
+def _merged(
+    parameter: str, tag: str, value: Any, key: str, item: Any, default: Any
+) -> dict[str, Any]:
     """A name, or a table with one, together with a key that another parameter sets."""
+    if value is None:
+        whole: dict[str, Any] = dump(default, choices=CHOICES)
+        return {**whole, **_said({key: item})}
     if not isinstance(value, str | Mapping):
         raise ConfigError(f"{parameter}: expected a name or a table with '{tag}', got {value!r}")
     table = {tag: value} if isinstance(value, str) else value
     if key in table:
         own = {"lr": "learning_rate"}.get(key, key)
         raise ConfigError(f"{parameter}.{key}: pass it as {own}=..., so that it is said once")
-    return {**table, key: item}
+    return {**table, key: getattr(default, key) if item is None else item}
 
 
 def _keeping_constants(prepare: Any) -> Any:

@@ -44,16 +44,16 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         parties: Mapping[str, Columns] | None = None,
         label_holder: str | None = None,
         method: str | Mapping[str, Any] = "splitnn",
-        hidden: Sequence[int] = (64,),
-        embedding: int = 32,
-        fusion: str | Mapping[str, Any] = "mlp",
-        combine: Literal["concat", "mean"] = "concat",
-        optimizer: str | Mapping[str, Any] = "adam",
-        learning_rate: float = 2e-3,
-        epochs: int = 20,
-        batch_size: int = 32,
+        hidden: Sequence[int] | None = None,
+        embedding: int | None = None,
+        fusion: str | Mapping[str, Any] | None = None,
+        combine: Literal["concat", "mean"] | None = None,
+        optimizer: str | Mapping[str, Any] | None = None,
+        learning_rate: float | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
         patience: int | None = None,
-        validation_fraction: float = 0.1,
+        validation_fraction: float | None = None,
         dtype: Literal["float32", "float64"] = "float64",
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
@@ -194,14 +194,18 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
         combine: How embeddings are combined before the fusion.
         optimizer: The optimizer's name, or a table of its settings with ``name``.
         learning_rate: The learning rate of parties and label holder.
-        epochs: Passes over the training samples, at most.
+        epochs: Passes over the training samples; by default training ends when samples that are
+            held out get no better.
         batch_size: Samples per exchange.
-        patience: Evaluations without improvement after which training ends; None never ends early.
+        patience: Evaluations without improvement after which training ends; with epochs, None
+            never ends early.
         validation_fraction: The share of samples that patience watches.
         dtype: The type of weights and activations.
         random_state: The seed, or a generator that gives one.
         warm_start: Whether another ``fit`` begins with the weights, scales and classes of the last.
         settings: Any further settings of a run's TOML file.
+
+    Parameters that are None have the defaults of ``colonnade.fit``.
 
     After ``fit``, ``result_`` is the trained federation, ``parties_`` the columns of each party,
     ``classes_`` the classes and ``n_iter_`` the number of epochs.

@@ -162,7 +162,7 @@ def part_of_run(blueprint: Blueprint, run: Path, kept: HolderAlignments, part: s
     found = found[usable_samples(spec, owners, table[found])]
     times = holder.beside.times
     times = None if times is None else times[rows[found]]
-    roll = draw_roll(spec, owners, table[found], times=times)
+    roll = draw_roll(spec, owners, table[found], holder.labels[rows[found]], times=times)
     if part not in roll.samples:
         raise ConfigError(f"--part {part}: there are {', '.join(roll.samples)}")
     numbers = found[roll.samples[part]]

@@ -94,8 +94,8 @@ class RemoteRun:
             table=samples.table[kept],
         )
         weights, times = (None if item is None else item[samples.rows] for item in holder.beside)
-        roll = draw_roll(spec, owners, samples.table, times=times)
         values = holder.labels[samples.rows]
+        roll = draw_roll(spec, owners, samples.table, values, times=times)
         # The label holder's own block, where it has one, is the only one that is here.
         own = {}
         if holder.block is not None and holder.name in owners:

@@ -40,7 +40,12 @@ from colonnade.federate.party_agent import TRAIN
 from colonnade.federate.remote_run import RemoteRun, settings_for
 from colonnade.federate.train_session import TrainSession
 from colonnade.files import write_atomically
-from colonnade.run.blueprint_files import refuse_other_run, write_blueprint, write_calibration
+from colonnade.run.blueprint_files import (
+    refuse_other_run,
+    resumed_spec,
+    write_blueprint,
+    write_calibration,
+)
 from colonnade.run.directory import RunDirectory
 from colonnade.run.engine import Watcher, train_federation
 from colonnade.run.kept_seals import KeptSeals
@@ -76,6 +81,8 @@ def train_over(
     """
     spec = _for_the_network(spec, label_holder)
     require_trackers(spec.record.trackers)
+    if resume:
+        spec = resumed_spec(directory, spec)
     holder = read_holder_table(spec, label_holder)
     away = tuple(sorted(set(spec.party) - {label_holder}))
     run = RunDirectory(directory, resume=resume)

@@ -17,7 +17,7 @@ from colonnade.formats import RUN, check_format, write_format
 from colonnade.quality.calibration import Calibration
 from colonnade.quality.result_card import CARD, ResultCard
 from colonnade.run.assembly import Blueprint
-from colonnade.run.spec import parse_spec, plain_spec
+from colonnade.run.spec import RunSpec, as_begun, plain_spec, stored_spec
 from colonnade.run.storage import finite, party_directory, read_json, write_json
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "read_card",
     "read_left",
     "refuse_other_run",
+    "resumed_spec",
     "write_blueprint",
     "write_calibration",
     "write_card",
@@ -76,7 +77,7 @@ def read_blueprint(root: Path) -> Blueprint:
         raise StorageError(f"{root}: no such directory; give a run directory")
     settings = read_json(root / "config.json")
     check_format(root, RUN)
-    spec = parse_spec(settings)
+    spec = stored_spec(settings)
     left = read_left(root)
     file = root / "label_holder" / "task.json"
     preparations: dict[str, Preparation] = {}
@@ -157,6 +158,15 @@ def read_card(root: Path) -> ResultCard | None:
         raise StorageError(f"{file}: damaged: {type(error).__name__}: {error}") from error
 
 
+def resumed_spec(root: Path, spec: RunSpec) -> RunSpec:
+    """The settings with which a run goes on: defaults are those of the time when it began."""
+    file = root / "config.json"
+    if not file.exists():
+        return spec
+    check_format(root, RUN)
+    return as_begun(spec, stored_spec(read_json(file)))
+
+
 def refuse_other_run(root: Path, blueprint: Blueprint) -> None:
     """A resumed run may be given more time; settings and data must be those it began with."""
     left = read_left(root)
@@ -172,8 +182,8 @@ def refuse_other_run(root: Path, blueprint: Blueprint) -> None:
         before = read_json(file)
         now = json.loads(json.dumps(current))
         if file.name == "config.json":
-            # As it is read today: a key that is new since then has its default.
-            before = plain_spec(parse_spec(before))
+            # As it is read today: a key that is new since then is as it was before.
+            before = plain_spec(stored_spec(before))
             for free in ("stop", "record"):
                 before.pop(free, None)
                 now.pop(free, None)

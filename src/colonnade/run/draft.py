@@ -23,6 +23,7 @@ from colonnade.data.column_check import column_views
 from colonnade.data.leaks import is_recoded
 from colonnade.data.prepare import PrepareSpec
 from colonnade.data.table_files import read_noted_table
+from colonnade.run.defaults import STOP
 
 __all__ = ["Draft", "draft"]
 
@@ -100,7 +101,7 @@ def draft(
         lines += [f"# {note}" for note in notes[name]]
         lines.append(f"id = {_quoted(ids[name])}")
         lines += _columns(name, table, ids[name], truth)
-    lines += ["", "[stop]", "epochs = 30", "patience = 5    # evaluations without a new best"]
+    lines += ["", "[stop]", f"patience = {STOP.patience}    # evaluations without a new best"]
     return Draft(text="\n".join(lines) + "\n", label_holder=holder, label=column, ids=ids)
 
 

@@ -30,6 +30,7 @@ from colonnade.run.attending import Attending
 from colonnade.run.blueprint_files import (
     read_blueprint,
     refuse_other_run,
+    resumed_spec,
     write_blueprint,
     write_calibration,
 )
@@ -103,6 +104,8 @@ def train(
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
     require_trackers(spec.record.trackers)
+    if resume and directory is not None:
+        spec = resumed_spec(directory, spec)
     sources = sources or load_sources(spec)
     arrangement = arrange(spec, sources)
     blueprint = fit_blueprint(spec, sources, arrangement)
@@ -131,7 +134,7 @@ def train(
         settle_in(federation, run, local_parties(federation))
         loop = LoopState()
         if resume:
-            loop = run.resume(federation, keeps_best=spec.stop.patience is not None)
+            loop = run.resume(federation, keeps_best=blueprint.spec.stop.patience is not None)
             run.log(f"resumed after exchange {loop.exchange}")
         write_blueprint(directory, blueprint)
         before = {}

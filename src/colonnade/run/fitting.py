@@ -14,6 +14,7 @@ from colonnade.core.task import Task, TaskKind, infer_kind
 from colonnade.data.blocks import Block
 from colonnade.data.pooling import PooledBlock
 from colonnade.run.assembly import Blueprint
+from colonnade.run.defaults import without_validation
 from colonnade.run.party_building import fit_preparation
 from colonnade.run.samples import Arrangement, Roll, Rows
 from colonnade.run.sources import Sources
@@ -73,6 +74,8 @@ def blueprint_of(
     Raises:
         ConfigError, DataError: If the settings or the data do not fit the task.
     """
+    if "validation" not in roll.samples:
+        spec = replace(spec, stop=without_validation(spec.stop))
     for key in ("patience", "target"):
         if getattr(spec.stop, key) is not None and "validation" not in roll.samples:
             raise ConfigError(

@@ -12,7 +12,7 @@ import pandas as pd
 from colonnade.align.plain import Alignment, align_plainly, rows_of_ids
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, DataError
-from colonnade.core.task import infer_kind
+from colonnade.core.task import TaskKind, infer_kind
 from colonnade.data.association import Association, presence_and_label
 from colonnade.data.blocks import Block
 from colonnade.data.drawn_presence import KnownValues, draw_presence
@@ -165,7 +165,9 @@ def arrange(spec: RunSpec, sources: Sources) -> Arrangement:
             **{name: len(block.ids) for name, block in blocks.items()},
             "labels": len(sources.labels.ids),
         },
-        roll=draw_roll(spec, owners, table, test=test, known=known, times=times),
+        roll=draw_roll(
+            spec, owners, table, values, sources.kind, test=test, known=known, times=times
+        ),
         associations=_associations(spec, sources, owners, table, test, known, times),
     )
     return _pooled(arrangement, sources.label_holder) if pools else arrangement
@@ -196,7 +198,10 @@ def _associations(
     times: np.ndarray[Any, Any] | None,
 ) -> tuple[Association, ...]:
     """How presence goes with the label in the training part, of samples that nobody has too."""
-    split = split_samples(len(table), spec.data.split, seed=spec.seed, test=test, times=times)
+    classes = _classes(spec, known.labels, sources.kind)
+    split = split_samples(
+        len(table), spec.data.split, seed=spec.seed, test=test, classes=classes, times=times
+    )
     own = split["train"]
     stays = draw_presence(spec.data.presence, owners, "train", own, seed=spec.seed, known=known)
     here = table[own] & stays
@@ -218,6 +223,8 @@ def draw_roll(
     spec: RunSpec,
     owners: tuple[str, ...],
     table: Table,
+    labels: np.ndarray[Any, Any],
+    kind: TaskKind | None = None,
     *,
     test: np.ndarray[Any, Any] | None = None,
     known: KnownValues | None = None,
@@ -228,7 +235,10 @@ def draw_roll(
     Only where all blocks are in one process, their values are ``known``. ``times`` of all samples
     split them by time.
     """
-    numbers = split_samples(len(table), spec.data.split, seed=spec.seed, test=test, times=times)
+    classes = _classes(spec, labels, kind)
+    numbers = split_samples(
+        len(table), spec.data.split, seed=spec.seed, test=test, classes=classes, times=times
+    )
     samples, presence = {}, {}
     for part, own in numbers.items():
         stays = draw_presence(spec.data.presence, owners, part, own, seed=spec.seed, known=known)
@@ -241,6 +251,13 @@ def draw_roll(
             raise DataError(f"no sample of the {part} part is left; lower data.presence.missing")
         samples[part], presence[part] = own[kept], here[kept]
     return Roll(names=owners, samples=samples, presence=presence)
+
+
+def _classes(spec: RunSpec, labels: np.ndarray[Any, Any], kind: TaskKind | None) -> Rows | None:
+    """The class of every sample as a number; none where the label is no class."""
+    if (spec.label_holder.task or kind or infer_kind(labels)) == "regression":
+        return None
+    return np.unique(labels.astype(str), return_inverse=True)[1].reshape(-1)
 
 
 def _alignment(blocks: Mapping[str, Block], sources: Sources) -> Alignment:

@@ -36,10 +36,9 @@ from colonnade.models import (
     FactoryHeadSpec,
     FusionSpec,
     HeadSpec,
-    MLPFusionSpec,
-    MLPSpec,
 )
 from colonnade.protect import PROTECTIONS, ProtectionSpec
+from colonnade.run.defaults import BATCH_SIZE, ENCODER, FUSION, OPTIMIZER, STOP
 
 __all__ = [
     "CHOICES",
@@ -50,9 +49,11 @@ __all__ = [
     "RecordSpec",
     "RunSpec",
     "StartSpec",
+    "as_begun",
     "parse_spec",
     "plain_spec",
     "read_spec",
+    "stored_spec",
 ]
 
 CHOICES: Mapping[type, Choice] = {
@@ -75,7 +76,7 @@ class DataSpec:
     dataset: str | None = None
     num_parties: int | None = None
     split: SplitSpec = field(default_factory=SplitSpec)
-    batch_size: int = 64
+    batch_size: int = BATCH_SIZE
     # A directory that ``colonnade align`` wrote; without it ids are compared openly.
     alignment: Path | None = None
     presence: PresenceSpec = field(default_factory=PresenceSpec)
@@ -106,8 +107,8 @@ class LabelHolderSpec:
     class_weights: Mapping[str, float] | Literal["none", "balanced"] = "none"
     # The column of the label holder's table that says what each sample counts in the loss.
     sample_weight: str | None = None
-    fusion: FusionSpec = field(default_factory=MLPFusionSpec)
-    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+    fusion: FusionSpec = FUSION
+    optimizer: OptimizerSpec = field(default_factory=lambda: OPTIMIZER)
     # What stands at the label holder's own door: gradients, averages and the like pass it.
     protect: tuple[ProtectionSpec, ...] = ()
 
@@ -134,9 +135,9 @@ class DefaultsSpec:
 
     csv: CsvSpec = field(default_factory=CsvSpec)
     prepare: PrepareSpec = field(default_factory=PrepareSpec)
-    encoder: EncoderSpec = field(default_factory=MLPSpec)
+    encoder: EncoderSpec = ENCODER
     head: FactoryHeadSpec | HeadSpec = field(default_factory=HeadSpec)
-    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+    optimizer: OptimizerSpec = field(default_factory=lambda: OPTIMIZER)
     protect: tuple[ProtectionSpec, ...] = ()
 
 
@@ -194,7 +195,7 @@ class RunSpec:
     party: Mapping[str, PartySpec] = field(default_factory=dict)
     defaults: DefaultsSpec = field(default_factory=DefaultsSpec)
     fabric: FabricSpec = field(default_factory=InProcessSpec)
-    stop: Stop = field(default_factory=lambda: Stop(epochs=20))
+    stop: Stop = STOP
     patience: Patience = field(default_factory=Patience)
     record: RecordSpec = field(default_factory=RecordSpec)
     start: StartSpec = field(default_factory=StartSpec)
@@ -261,8 +262,44 @@ _WITHHELD = "(withheld from the run)"
 
 
 def parse_spec(values: Mapping[str, Any]) -> RunSpec:
-    """Settings from a plain mapping; every mistake is named by its path."""
+    """Settings from a plain mapping; every mistake is named by its path.
+
+    A table ``stop`` that does not say how long training may last has the defaults for the rest.
+    """
+    stop = values.get("stop")
+    if isinstance(stop, Mapping) and not {"exchanges", "epochs"} & stop.keys():
+        values = {**values, "stop": {**dump(STOP), **stop}}
     return parse(RunSpec, values, choices=CHOICES)
+
+
+def stored_spec(values: Mapping[str, Any]) -> RunSpec:
+    """Settings of a run that began earlier: keys that are new since are as runs were before."""
+    data = values.get("data", {})
+    split = {"stratified": False, **data.get("split", {})}
+    return parse_spec({**values, "data": {**data, "split": split}})
+
+
+def as_begun(spec: RunSpec, begun: RunSpec) -> RunSpec:
+    """Settings for a run that goes on: defaults are those of the time when it began.
+
+    Args:
+        spec: The settings as they are read today.
+        begun: Those that the run keeps.
+
+    Returns:
+        Settings with the run's own where it had an earlier default and ``spec`` has today's.
+    """
+    defaults, holder = spec.defaults, spec.label_holder
+    if (defaults.optimizer, begun.defaults.optimizer) == (OPTIMIZER, OptimizerSpec()):
+        defaults = replace(defaults, optimizer=OptimizerSpec())
+    if (holder.optimizer, begun.label_holder.optimizer) == (OPTIMIZER, OptimizerSpec()):
+        holder = replace(holder, optimizer=OptimizerSpec())
+    stop = begun.stop if (spec.stop, begun.stop) == (STOP, Stop(epochs=20)) else spec.stop
+    split = spec.data.split
+    if split.stratified:
+        split = replace(split, stratified=begun.data.split.stratified)
+    data = replace(spec.data, split=split)
+    return replace(spec, defaults=defaults, label_holder=holder, stop=stop, data=data)
 
 
 def plain_spec(spec: RunSpec) -> dict[str, Any]:

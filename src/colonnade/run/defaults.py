@@ -1,0 +1,34 @@
+"""The defaults of training, in one place: for TOML files, ``fit``, the estimators and drafts.
+
+``colonnade reproduce defaults-tuning`` is how to choose them, ``colonnade reproduce defaults`` how
+to judge them; docs/defaults.md has more. A table of settings that is given replaces the default
+table as a whole: whoever says ``stop.epochs`` decides the length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from colonnade.core.loop import Stop
+from colonnade.core.optimizers import OptimizerSpec
+from colonnade.models import MLPFusionSpec, MLPSpec
+
+__all__ = ["BATCH_SIZE", "ENCODER", "FUSION", "OPTIMIZER", "STOP", "without_validation"]
+
+BATCH_SIZE = 64
+ENCODER = MLPSpec(hidden=(64,), embedding=32)
+FUSION = MLPFusionSpec(hidden=(32,))
+# Of every party and of the label holder alike, however many parties there are.
+OPTIMIZER = OptimizerSpec(name="adamw", lr=1e-3, options={"weight_decay": 0.1})
+# Ends by the loss on the validation part, with the best weights, and not before small tables had
+# their steps.
+STOP = Stop(epochs=60, least_exchanges=500, patience=20, metric="loss")
+# Without validation nothing tells when to stop.
+_EPOCHS, _LEAST = 20, 300
+
+
+def without_validation(stop: Stop) -> Stop:
+    """The default end of training where no sample is held out; any other ``stop`` as it is."""
+    if stop != STOP:
+        return stop
+    return replace(Stop(epochs=_EPOCHS), least_exchanges=_LEAST)
