@@ -214,7 +214,7 @@ class PredictSession(SessionAtParty):
         self, terms: AlignSpec, ids: PreparedIds, whole: Block, preparation: Preparation
     ) -> FeatureSource:
         """Where the columns come from, as the party's own settings say."""
-        own, columns = self._settings.features, (*preparation.numeric, *preparation.levels)
+        own, columns = self._settings.features, preparation.columns
         if own.function is not None:
             key = self._policy.key or (self._settings.id,)
             raw = read_table(self._settings.data, text_columns=key)[list(key)].iloc[ids.rows]
