@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +20,10 @@ from colonnade.run.spec import parse_spec
 
 # In the papers whoever has the labels has no columns.
 LABEL_HOLDER = "label_holder"
-# Learning rates are chosen on this seed alone.
-TUNING_SEED = 0
+# Learning rates are chosen on this seed alone, which no experiment reports on.
+TUNING_SEED = 1000
+# Learning rates to choose from.
+LADDER = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 @cache
@@ -123,16 +126,35 @@ def run(
     return Ended(exchanges=reached, ticks=trail.now(), points=trail.points, summary=summary)
 
 
-Choice = TypeVar("Choice")
+def best_rates(
+    start: Sequence[tuple[float, ...]], exchanges_at: Callable[[tuple[float, ...]], int | None]
+) -> tuple[float, ...]:
+    """The rates with the fewest exchanges to the target; the first if none reaches it.
 
+    ``start`` has a few neighbours on the ladder for each rate. Where the best is the first or last
+    of them, another one is tried, until the best has neighbours on both sides.
+    """
+    found: dict[tuple[float, ...], float] = {}
 
-def best_rate(grid: Iterable[Choice], exchanges_at: Callable[[Choice], int | None]) -> Choice:
-    """The rate with the fewest exchanges to the target; the first if none reaches it."""
+    def cost(rates: tuple[float, ...]) -> float:
+        if rates not in found:
+            try:
+                found[rates] = exchanges_at(rates) or float("inf")
+            except Diverged:
+                found[rates] = float("inf")
+        return found[rates]
 
-    def cost(rate: Choice) -> float:
-        try:
-            return exchanges_at(rate) or float("inf")
-        except Diverged:
-            return float("inf")
-
-    return min(grid, key=cost)
+    grids = [[LADDER.index(rate) for rate in rates] for rates in start]
+    while True:
+        best = min(product(*([LADDER[place] for place in grid] for grid in grids)), key=cost)
+        if found[best] == float("inf"):
+            return best
+        is_inside = True
+        for grid, rate in zip(grids, best, strict=True):
+            place = LADDER.index(rate)
+            for edge, further in ((min(grid), place - 1), (max(grid), place + 1)):
+                if place == edge and 0 <= further < len(LADDER):
+                    grid.append(further)
+                    is_inside = False
+        if is_inside:
+            return best

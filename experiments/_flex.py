@@ -12,13 +12,12 @@ from typing import Any
 from colonnade.run.sources import Sources
 
 sys.path.append(str(Path(__file__).parent))
-from _common import LABEL_HOLDER, TUNING_SEED, Ended, best_rate, run, sources_of
+from _common import LABEL_HOLDER, TUNING_SEED, Ended, best_rates, run, sources_of
 
 # Ticks per time unit; every cost is then a whole number.
 UNIT = 60
-# The same for every method, most likely first: a run stops where it can't be the best any more.
-GRID = (0.1, 0.03, 0.01)
-WIDE_GRID = (0.1, 0.3, 1.0, 0.03, 0.01)
+# Tried first, most likely first: a run stops where it can't be the best any more.
+GRID = (0.1, 0.3, 0.03)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +62,7 @@ LENGTHS = {
     "VAFL": (400, 1),  # times the number of parties: an exchange is one upload
     "Sync-Min": (200, 1),
     "Sync-Max": (100, 1),
-    "Flex": (150, 1),
+    "Flex": (600, 1),
 }
 METHODS = tuple(LENGTHS)
 
@@ -164,18 +163,18 @@ def units_per_exchange(parties: int, method: str, round_trip: int, timeout: int)
 
 
 @cache
-def tuned_rate(parties: int, method: str, timeout: int, grid: tuple[float, ...]) -> float:
-    """The rate of the grid with the fewest exchanges to the target on the tuning seed."""
+def tuned_rate(parties: int, method: str, timeout: int) -> float:
+    """The rate with the fewest exchanges to the target on the tuning seed."""
     most = LENGTHS[method][0]
 
-    def exchanges_at(rate: float) -> int | None:
+    def exchanges_at(rates: tuple[float, ...]) -> int | None:
         nonlocal most
-        found = trained(parties, method, rate, TUNING_SEED, 10, timeout, most).exchanges
+        found = trained(parties, method, rates[0], TUNING_SEED, 10, timeout, most).exchanges
         if found is not None:
             most = min(most, -(-found // (parties if method == "VAFL" else 1)))
         return found
 
-    return best_rate(grid, exchanges_at)
+    return best_rates([GRID], exchanges_at)[0]
 
 
 def measure(
@@ -186,11 +185,12 @@ def measure(
     fast: bool,
     *,
     timeout: int | None = None,
-    grid: tuple[float, ...] = GRID,
+    rate: float | None = None,
 ) -> dict[str, float | None]:
-    """Time units to the target; the timeout is the task's own unless given."""
+    """Time units to the target; the task's own timeout and a tuned rate unless given."""
     timeout = timeout or TASKS[parties].timeout
-    rate = grid[0] if fast else tuned_rate(parties, method, timeout, grid)
+    if rate is None:
+        rate = GRID[0] if fast else tuned_rate(parties, method, timeout)
     most = 2 if fast else LENGTHS[method][0]
     # Training depends on the round trip in VAFL only.
     at = round_trip if method == "VAFL" else 10

@@ -98,8 +98,8 @@ def experiment() -> Experiment:
             "effective rate' has the fixed rate / (1 - mean use), which moves as far on average as "
             "Adaptive does; 'Adaptive, now' takes the steps that fit into this exchange where "
             "Algorithm 2 takes those of the exchange before. Seeds are paired: the same machines, "
-            "samples and first weights in every row. A run that misses the target counts as not "
-            "reached and is in no mean. The paper's Figure "
+            "samples and first weights in every row. A row with a run that "
+            "misses the target has the median of all runs, and no mean. The paper's Figure "
             "4 has no numbers to put here; its text says 70 to 130 time units sooner, and up to "
             "30 %."
         ),

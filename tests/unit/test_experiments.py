@@ -71,6 +71,24 @@ def test_quick_runs_go_from_end_to_end(name, dataset, tmp_path):
     assert table.count("\n|") == len(experiment.jobs) + 2
 
 
+def test_rates_are_looked_for_until_the_best_is_inside():
+    load_experiment("flex-table2", DIRECTORY)  # puts what experiments share on the path
+    common = importlib.import_module("_common")
+    tried = []
+
+    def exchanges_at(rates):
+        tried.append(rates)
+        return int(10_000 * (abs(rates[0] - 1.0) + abs(rates[1] - 0.003))) + 1
+
+    assert common.best_rates([(0.03, 0.1), (0.03, 0.1)], exchanges_at) == (1.0, 0.003)
+    assert {rates[0] for rates in tried} >= {0.3, 1.0, 3.0}
+    assert {rates[1] for rates in tried} >= {0.001, 0.003, 0.01}
+    assert len(tried) == len(set(tried))
+    # Where no rate reaches the target there is no direction to go.
+    assert common.best_rates([(0.03, 0.1)], lambda rates: None) == (0.03,)
+    assert common.TUNING_SEED not in range(100)
+
+
 def test_sleeping_parties_hold_up_the_synchronous_method_only():
     needs("qoe")
     jobs = {

@@ -172,10 +172,12 @@ def _measure(job: Job, seed: int, fast: bool, metric: str) -> dict[str, Any]:
 
 def _summarize(cell: dict[str, Any], metric: str) -> None:
     values = [run[metric] for run in cell["runs"] if run[metric] is not None]
-    cell["mean"] = statistics.fmean(values) if values else None
-    cell["std"] = statistics.stdev(values) if len(values) > 1 else 0.0 if values else None
     cell["seeds"] = len(cell["runs"])
     cell["missed"] = len(cell["runs"]) - len(values)
+    # A mean without the runs that missed would flatter them: the table has a median then.
+    complete = not cell["missed"]
+    cell["mean"] = statistics.fmean(values) if complete else None
+    cell["std"] = (statistics.stdev(values) if len(values) > 1 else 0.0) if complete else None
     if cell["mean"] is not None and not math.isfinite(cell["mean"]):
         raise ValueError(f"{cell['coordinates']}: {metric} is {cell['mean']}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,7 +54,7 @@ def _rows(outcome: Mapping[str, Any]) -> list[str]:
     for cell in outcome["cells"]:
         place = [str(cell["coordinates"][key]) for key in keys]
         further = [_number(_mean(cell, name)) for name in beside]
-        lines.append(_row([*place, _ours(cell), _number(cell["paper"]), *further]))
+        lines.append(_row([*place, _ours(cell, outcome), _number(cell["paper"]), *further]))
     return lines
 
 
@@ -67,7 +68,7 @@ def _columns(outcome: Mapping[str, Any]) -> list[str]:
             lines += ["", *([f"{heading}: {shown}", ""] if shown else [f"*{heading}*", ""])]
             lines += [_row(["", *map(str, values)]), "|" + "---|" * (len(values) + 1)]
             for curve, cells in curves.items():
-                texts = [_entry(cells.get(value), shown) for value in values]
+                texts = [_entry(cells.get(value), shown, outcome) for value in values]
                 lines.append(_row([curve, *texts]))
     return lines[1:]
 
@@ -87,13 +88,13 @@ def _panels(outcome: Mapping[str, Any]) -> dict[str, dict[str, dict[Any, Cell]]]
     return panels
 
 
-def _entry(cell: Cell | None, shown: str | None) -> str:
+def _entry(cell: Cell | None, shown: str | None, outcome: Mapping[str, Any]) -> str:
     if cell is None:
         return ""
     if shown is not None:
         return _number(_mean(cell, shown))
     paper = "" if cell["paper"] is None else f" (paper {_number(cell['paper'])})"
-    return _ours(cell) + paper
+    return _ours(cell, outcome) + paper
 
 
 def _row(texts: Sequence[str]) -> str:
@@ -175,7 +176,7 @@ def plot(outcome: Mapping[str, Any], path: Path) -> None:
 
 def _draw_bars(figure: Any, outcome: Mapping[str, Any]) -> None:
     """A bar per cell with its spread, and the paper's value as a line."""
-    cells = [cell for cell in outcome["cells"] if cell.get("mean") is not None]
+    cells = [cell for cell in outcome["cells"] if _is_drawn(cell)]
     figure.set_size_inches(8, 1.2 + 0.32 * len(cells))
     axes = figure.add_subplot()
     names = [", ".join(str(item) for item in cell["coordinates"].values()) for cell in cells]
@@ -207,7 +208,7 @@ def _draw_curves(figure: Any, outcome: Mapping[str, Any]) -> None:
         axes = figure.add_subplot(num_rows, num_columns, number)
         for place, (curve, cells) in enumerate(curves.items()):
             color = f"C{place % 10}"
-            found = {key: cell for key, cell in cells.items() if cell.get("mean") is not None}
+            found = {key: cell for key, cell in cells.items() if _is_drawn(cell)}
             points = [(key, cell) for key, cell in found.items() if not isinstance(key, str)]
             if points:
                 axes.errorbar(
@@ -232,12 +233,28 @@ def _draw_curves(figure: Any, outcome: Mapping[str, Any]) -> None:
         axes.legend(fontsize="x-small")
 
 
-def _ours(cell: Mapping[str, Any]) -> str:
-    if cell["mean"] is None:
+def _ours(cell: Cell, outcome: Mapping[str, Any]) -> str:
+    if cell["missed"] == cell["seeds"]:
         return "not reached"
-    missed = f" ({cell['missed']} of {cell['seeds']} not reached)" if cell["missed"] else ""
+    if cell["missed"]:
+        missed = f"{cell['missed']} of {cell['seeds']} not reached"
+        middle = _median(cell, outcome)
+        return missed if middle is None else f"median {_number(middle)} ({missed})"
     spread = f" ± {cell['std']:.2g}" if cell["seeds"] > 1 else ""
-    return f"{_number(cell['mean'])}{spread}{missed}"
+    return f"{_number(cell['mean'])}{spread}"
+
+
+def _median(cell: Cell, outcome: Mapping[str, Any]) -> float | None:
+    """Over all runs, those that missed counted as worst; None if the median is one of them."""
+    worst = math.inf if outcome["better"] == "lower" else -math.inf
+    values = [run[outcome["metric"]] for run in cell["runs"]]
+    found = statistics.median(worst if value is None else value for value in values)
+    return found if math.isfinite(found) else None
+
+
+def _is_drawn(cell: Cell) -> bool:
+    """Whether there is a mean of all its runs."""
+    return cell.get("mean") is not None and not cell["missed"]
 
 
 def _mean(cell: Mapping[str, Any], name: str) -> float | None:
