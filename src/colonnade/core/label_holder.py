@@ -83,7 +83,6 @@ class LabelHolder:
         self.clock: Clock = clock or RealClock()
         self.exchange = 0
         self.last_loss = math.nan
-        # What a method remembers between exchanges: tables of embeddings, delay counters, ...
         self.memory = Memory()
         # For what a method draws at the label holder.
         self.seed = derive_seed(seed, "label holder")
@@ -301,7 +300,8 @@ class LabelHolder:
 
     def step(self) -> None:
         """Update the fusion model along the gradients computed last."""
-        self._optimizing.step(self.optimizer, self.exchange)
+        own = self._optimizing
+        own.step(self.optimizer, self.exchange) if not own.is_plain else self.optimizer.step()
         self.clock.work("fuse")
 
     def begin_local_steps(self) -> None:

@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -96,6 +97,11 @@ class OptimizerSpec:
         """The same settings for a run of so many exchanges."""
         return replace(self, schedule=self.schedule.over(num_exchanges))
 
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether a step is the optimizer's own: nothing clipped, and always the same rate."""
+        return self.clip is None and isinstance(self.schedule, SteadySchedule)
+
     def step(self, optimizer: torch.optim.Optimizer, exchange: int) -> None:
         """One step of an optimizer that ``build`` made: gradients clipped, at the exchange's rate.
 
@@ -106,9 +112,6 @@ class OptimizerSpec:
         if self.clip is not None:
             every = (item for group in optimizer.param_groups for item in group["params"])
             nn.utils.clip_grad_norm_(every, self.clip)
-        if isinstance(self.schedule, SteadySchedule):
-            optimizer.step()
-            return
         factor, groups = self.schedule.factor(exchange), optimizer.param_groups
         rates = [group["lr"] for group in groups]
         for group, rate in zip(groups, rates, strict=True):

@@ -143,17 +143,17 @@ class Parties:
             asked = self.attendance.here(chosen, self.fabric)
             if set(self.names) <= set(self.attendance.away):
                 await self.wait_until(limit)  # for anybody at all
-        is_summand = summand is not None
         open_calls = {}
         for name in asked:
             own = copies[name] if isinstance(copies, Mapping) else copies
             rows = self._rows(name, arguments) if num_rows is None else num_rows[name]
             number = self._send(name, verb, arguments, True, summand)
-            open_calls[number] = Awaited(name, self.exchange, verb, rows, own, is_summand)
+            open_calls[number] = Awaited(name, self.exchange, verb, rows, own, summand is not None)
         answers: dict[str, Any] = {}
         began = since = self.fabric.now()
         ticks = limit - began if goes_on and limit is not None else None
-        waited_for = self.attendance.worth_waiting_for(asked, ticks)
+        seen = self.attendance
+        waited_for = seen.worth_waiting_for(asked, ticks) if seen.is_disturbed else set(asked)
         while any(item.party in waited_for for item in open_calls.values()):
             reply = await self.fabric.receive(limit)
             if reply is None:

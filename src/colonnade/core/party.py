@@ -241,14 +241,14 @@ class Party(Respondent):
         if self.door.on_steps is None:
             torch.autograd.backward(embedding, gradient)
         else:
-            samples = batch or self._last_batch
-            encoding = self._encoding("step", self.num_local_steps, samples)
-            self.door.on_steps.differentiate(
-                embedding, gradient, self._parameters, encoding, further
-            )
+            of = self._encoding("step", self.num_local_steps, batch or self._last_batch)
+            self.door.on_steps.differentiate(embedding, gradient, self._parameters, of, further)
         for parameter, own_gradient in further:
             parameter.grad = own_gradient
-        self._optimizing.step(self.optimizer, self.exchange)
+        if self._optimizing.is_plain:
+            self.optimizer.step()
+        else:
+            self._optimizing.step(self.optimizer, self.exchange)
         self._pending = None
         self.num_local_steps += 1
         self.clock.work("step")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import sys
 import time
 from typing import Any
@@ -96,6 +97,5 @@ def _notebook() -> Any:
     running = None if shell is None else shell.get_ipython()
     if running is None or not hasattr(running, "kernel"):
         return None
-    from IPython import display
-
-    return display
+    # By its name: nothing here requires it, a notebook brings its own.
+    return importlib.import_module("IPython.display")
