@@ -105,7 +105,7 @@ def ask(fabric: GrpcFabric, verb: str, *arguments: Any, **settings: Any) -> dict
 class TestCuts:
     @pytest.mark.parametrize("offset", [1, 300, 900, 2000, 3500, 6000, 9000, 14000])
     def test_nothing_is_lost_and_nothing_happens_twice(self, net: Net, offset: int) -> None:
-        net.agent()
+        agent = net.agent()
         fabric = net.fabric()
         parties = Parties(fabric)
         assert fabric.run(parties.ask("total")) == {"a": 0.0}
@@ -119,7 +119,7 @@ class TestCuts:
         assert net.proxy.num_cuts == 1
         assert net.party.history == [float(number) for number in range(30)]
         assert parties.num_dropped == 0
-        assert net.hub.status()["a"].num_connects == 2
+        assert net.hub.status()["a"].num_connects == agent.agent.status.num_connects == 2
 
     def test_many_cuts_in_a_row(self, net: Net) -> None:
         net.agent()

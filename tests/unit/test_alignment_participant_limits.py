@@ -10,8 +10,9 @@ import pytest
 
 from alignments import PEOPLE, Federation
 from colonnade.align.participant import AlignParty
-from colonnade.align.participant_round import NUM_CHECKS
+from colonnade.align.participant_round import NUM_CHECKS, begin_round
 from colonnade.align.sealing import as_tensor, make_seal, position_in_rounds
+from colonnade.core.errors import ProtocolError
 from colonnade.core.messages import Call
 
 SIZES = {name: float(len(items) + NUM_CHECKS) for name, items in PEOPLE.items()}
@@ -150,3 +151,19 @@ class TestConclusion:
         party = admitted()
         assign(party, {0: 0, 1: 2, 2: 3})
         assert "3 of its ids have a sample number" in conclude(party, self.BITS)
+
+
+def test_an_extension_that_was_interrupted_is_begun_again() -> None:
+    state = begin_round(None, "run", 0, "telco")
+    state.round, state.finished = 1, False
+    state.numbers = np.arange(5, dtype=state.numbers.dtype)
+    state.ends, state.passed = [3, 5], [7, 9]
+    again = begin_round(state, "run", 1, "telco")
+    assert (again.numbers.tolist(), list(again.ends), list(again.passed)) == ([0, 1, 2], [3], [7])
+    assert (again.round, again.finished) == (1, False)
+    for other in (0, 2, 3):
+        state.round, state.finished = other, other != 0
+        with pytest.raises(ProtocolError, match="1"):
+            begin_round(state, "run", 1, "telco")
+    state.round, state.finished = 0, True
+    assert begin_round(state, "run", 1, "telco").round == 1

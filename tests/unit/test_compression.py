@@ -13,6 +13,7 @@ from colonnade.core.doors import Door
 from colonnade.core.errors import ConfigError, ProtocolError
 from colonnade.core.releases import Kind
 from colonnade.core.seeds import shuffled
+from colonnade.protect import compress
 from colonnade.protect.compress import (
     Compression,
     Quantize,
@@ -136,6 +137,17 @@ def test_damaged_bytes_are_a_protocol_error_or_numbers(spec: Compression) -> Non
         except ProtocolError:
             continue
         assert found.numel() <= 2**26
+
+
+def test_a_packed_embedding_has_so_many_values_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packed = pack(torch.randn(6, 20), TopK(keep=0.5), 0)
+    monkeypatch.setattr(compress, "_MOST_VALUES", 120)
+    assert unpack(packed).shape == (6, 20)
+    monkeypatch.setattr(compress, "_MOST_VALUES", 119)
+    with pytest.raises(ProtocolError):
+        unpack(packed)
 
 
 def test_only_tables_of_samples_can_be_packed() -> None:

@@ -384,6 +384,8 @@ def test_a_party_joins(
     settings = read_party(home)
     assert settings.data == table.resolve()
     assert settings.hub == federation.settings.address
+    # Nothing leaves unprotected, and no seed is shared, unless that was said.
+    assert (settings.allow_unprotected, settings.common_seed) == (False, False)
     identity = own_identity(home)
     assert sorted(path.name for path in home.iterdir()) == [
         "format.json",
@@ -394,9 +396,18 @@ def test_a_party_joins(
         assert path.stat().st_mode & 0o077 == 0
     for path in filter(Path.is_file, federation.directory.rglob("*")):
         assert identity.key not in path.read_bytes()
-    # The same again is no second use.
-    again = join(file, data=table, id_column="customer_id", home=home)
+    # The same again is no second use, and may say more.
+    again = join(
+        file,
+        data=table,
+        id_column="customer_id",
+        home=home,
+        allow_unprotected=True,
+        common_seed=True,
+    )
     assert not again.is_new
+    settings = read_party(home)
+    assert (settings.allow_unprotected, settings.common_seed) == (True, True)
     assert own_identity(home) == identity
     # At another place it is.
     with pytest.raises(IdentityRefused, match=says("'telco'", "used")):
