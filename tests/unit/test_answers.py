@@ -331,7 +331,7 @@ def test_a_broken_bound_and_other_samples_are_warned_of(tmp_path: Path) -> None:
     labels = labels_of(blocks)
     two = {name: blocks[name] for name in ("bank", "shop")}
     train(parse_spec(settings()), sources=sources_of(two, labels), directory=run)
-    hurried = {"optimizer": {"lr": 1.0}}
+    hurried = {"optimizer": {"name": "adam", "lr": 10.0}}
     spec = settings(start={"run": str(run), "bound": 0.0}, seed=3, defaults=hurried)
     new = train(parse_spec(spec), sources=sources_of(blocks, labels))
     fell, differ = new.summary["warnings"]
