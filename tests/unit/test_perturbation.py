@@ -100,12 +100,16 @@ def test_the_gradient_goes_through_the_clipping(
 def test_whatever_the_last_layer_the_gradient_is_that_of_the_slow_way(encoder: nn.Module) -> None:
     torch.manual_seed(3)
     encoder = copy.deepcopy(encoder).double()
+    for layer in encoder:
+        if hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()  # the first ones are drawn before any seed
     slow_one = copy.deepcopy(encoder)
     rows = torch.randn(6, 2, 5, dtype=torch.float64, requires_grad=True)
     same = rows.detach().clone().requires_grad_()
     noisy = Perturbed(encoder, clip=0.9, noise=1e-12)(rows)
     expected = slowly(slow_one(same), 0.9)
-    torch.testing.assert_close(noisy, expected, rtol=1e-9, atol=1e-9)
+    # A clipped row that came out a little too long in whole steps is shortened by 2^-20.
+    torch.testing.assert_close(noisy, expected, rtol=2**-19, atol=1e-9)
     upstream = torch.randn_like(noisy)
     noisy.backward(upstream)
     expected.backward(upstream)
