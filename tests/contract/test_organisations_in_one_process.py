@@ -14,9 +14,10 @@ from agents import hub_of
 from colonnade.core.errors import ConfigError, Refused
 from colonnade.core.schedules import CosineSchedule
 from colonnade.federate.peers import own_signer
+from colonnade.federate.refused_proposals import refused_proposals
 from colonnade.federate.run_at_party import read_agreed
 from colonnade.federate.training import train_over
-from colonnade.protect.ledger import read_ledger, verify_ledger
+from colonnade.protect.ledger import verify_ledger
 from colonnade.run.spec import read_spec
 from e2e.organisations import HOLDER, PARTIES, Organisations
 from federations import assert_bitwise_equal
@@ -133,7 +134,8 @@ def test_what_a_policy_forbids_is_refused_and_noted(make: Any) -> None:
     with pytest.raises(Refused, match="splitnn"):
         trained(organisations)
     name = (organisations.run / "run_name").read_text()
-    entries = list(read_ledger(organisations.home("shop") / "runs" / name))
-    assert [(item["event"], item["verb"]) for item in entries] == [("refused", "consider")]
+    entries = list(refused_proposals(organisations.home("shop")))
+    assert [(item["run"], item["verb"]) for item in entries] == [(name, "consider")]
+    assert not (organisations.home("shop") / "runs" / name).exists()
     # Nobody spent an alignment on it.
     assert not (organisations.home("shop") / "alignments.json").exists()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.federate.peers import own_signer
+from colonnade.federate.refused_proposals import refused_proposals
 from colonnade.protect.ledger import verify_ledger
 from colonnade.run.storage import read_json
 from e2e.organisations import Organisations
@@ -59,14 +60,13 @@ def test_without_the_others_key_in_its_policy_a_party_does_not_blind(make: Any) 
     assert "it knows no party" in (organisations.run / "run.log").read_text()
 
 
-def test_a_policy_is_enforced_at_the_party_and_the_refusal_is_in_its_ledger(make: Any) -> None:
+def test_a_policy_is_enforced_at_the_party_and_the_refusal_is_in_its_log(make: Any) -> None:
     rules = {"shop": 'require = ["perturb"]', "telco": ""}
     organisations = make(policies=rules)
     assert trained(organisations) not in (0, None)
     assert "rule 'require'" in organisations.logs()
-    ledger = (ledger_of(organisations, "shop") / "ledger.jsonl").read_text()
-    assert "refused" in ledger
-    assert "rule 'require'" in ledger
+    (refused,) = refused_proposals(organisations.home("shop"))
+    assert "rule 'require'" in refused["reason"]
 
 
 def test_a_spent_budget_ends_the_run_and_is_told(make: Any) -> None:

@@ -124,8 +124,8 @@ class TestOnSettingsAlone:
         assert failure.kind == "Refused", failure.message
         assert f"rule '{rule}'" in failure.message
         assert "'telco'" in failure.message
-        # It is in the party's own ledger too.
-        assert rule in (tmp_path / "runs" / RUN / "ledger.jsonl").read_text()
+        # It is in the party's own log too.
+        assert rule in (tmp_path / "refused.jsonl").read_text()
 
     def test_every_rule_of_a_policy_is_tried_in_this_file(self) -> None:
         tried = {rule.partition(".")[0] for rule, *_ in [*ON_SETTINGS, *BY_DEFAULT, *ON_DATA]}

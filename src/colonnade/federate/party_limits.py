@@ -33,6 +33,8 @@ class Limits:
         max_samples: Samples in a run's roll.
         max_parameters: Weights of the party's networks.
         max_kept_megabytes: What weights of all runs may take on the disk before one more begins.
+        max_checkpoints: Checkpoints that a run has here at a time.
+        max_ledger_megabytes: The ledger of a run; when it is full nothing more leaves.
     """
 
     max_runs: int = 100
@@ -45,6 +47,8 @@ class Limits:
     max_samples: int = 100_000_000
     max_parameters: int = 100_000_000
     max_kept_megabytes: int = 100_000
+    max_checkpoints: int = 16
+    max_ledger_megabytes: int = 1_000
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -78,7 +78,9 @@ def rebuilt_party(
     )
     # A cheating label holder may ask for steps of training: without gradients there are none.
     party.model.requires_grad_(False)
-    party.settle_in(_Reading(place), Ledger(ledger or place, run=place.name))
+    most = policy.limits.max_ledger_megabytes * 1_000_000
+    notes = Ledger(ledger or place, run=place.name, party=settings.name, most_bytes=most)
+    party.settle_in(_Reading(place), notes)
     return party
 
 

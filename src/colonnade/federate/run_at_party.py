@@ -28,13 +28,16 @@ from colonnade.core.config import dump, parse
 from colonnade.core.errors import ConfigError, DataError, ProtocolError, Refused, StorageError
 from colonnade.core.party import Party
 from colonnade.data.prepare import Preparation
+from colonnade.federate.refused_proposals import note_refused_proposal
 from colonnade.files import write_atomically
 from colonnade.protect.ledger import Ledger
+from colonnade.protect.policy import refusal
 from colonnade.run.spec import RunSpec, parse_spec, plain_spec
 from colonnade.run.storage import DirectoryVault, read_json
 
 __all__ = [
     "AgreedRun",
+    "BoundedVault",
     "alignments_in_use",
     "earlier_run",
     "load_weights",
@@ -67,13 +70,44 @@ class AgreedRun:
 
 
 @contextmanager
-def noting_refusals(place: Path, verb: str) -> Iterator[None]:
-    """Write a refusal into the run's ledger as it goes by."""
+def noting_refusals(place: Path, verb: str, *, home: Path | None = None) -> Iterator[None]:
+    """Write a refusal down as it goes by.
+
+    Args:
+        place: The run, whose ledger it goes to.
+        verb: What was asked.
+        home: The party's directory where the run may be no more than proposed: then the refusal
+            goes to the log of refused proposals, and no directory is made for the run.
+    """
     try:
         yield
     except Refused as error:
-        note_at(place, {"event": "refused", "verb": verb, "reason": str(error)})
+        if home is None or place.is_dir():
+            note_at(place, {"event": "refused", "verb": verb, "reason": str(error)})
+        else:
+            note_refused_proposal(home, run=place.name, verb=verb, reason=str(error))
         raise
+
+
+class BoundedVault(DirectoryVault):
+    """A run's checkpoints at a party, of which the label holder has only so many made.
+
+    Args:
+        directory: The run's directory.
+        party: The party's name.
+        most: How many there may be at a time.
+    """
+
+    def __init__(self, directory: Path, *, party: str, most: int) -> None:
+        super().__init__(directory)
+        self._party, self._most = party, most
+
+    def keep(self, tag: str, state: Mapping[str, Any]) -> None:
+        """Write a state; refuse one too many."""
+        if not self.holds(tag) and len(list(self.directory.glob("*.safetensors"))) >= self._most:
+            what = f"the run has {self._most} checkpoints here; have some removed first"
+            raise refusal(self._party, "limits.max_checkpoints", what)
+        super().keep(tag, state)
 
 
 def note_at(place: Path, entry: Mapping[str, Any]) -> None:

@@ -35,6 +35,7 @@ from colonnade.federate.peers import own_signer, peers_of
 from colonnade.federate.roll_calls import checked_roll
 from colonnade.federate.run_at_party import (
     AgreedRun,
+    BoundedVault,
     earlier_run,
     load_weights,
     noting_refusals,
@@ -56,7 +57,6 @@ from colonnade.run.party_building import (
 )
 from colonnade.run.samples import Roll, narrowed
 from colonnade.run.spec import RunSpec, parse_spec
-from colonnade.run.storage import DirectoryVault
 
 __all__ = ["TrainSession"]
 
@@ -104,7 +104,7 @@ class TrainSession(SessionAtParty):
             asked.terms, smallest_batch=min(plan.smallest_batch for plan in plans.values())
         )
         num_samples = sum(map(len, roll.samples.values()))
-        with noting_refusals(asked.place, "assemble"):
+        with noting_refusals(asked.place, "assemble", home=self._home):
             self._policy.limits.check(
                 self.name,
                 {
@@ -150,7 +150,7 @@ class TrainSession(SessionAtParty):
         spec = effective_settings(spec, self.name, own)
         doors = Doors(spec=spec, participants=names, label_holder=spec.label_holder.name or "")
         terms = doors.terms_of(self.name)
-        with noting_refusals(place, verb):
+        with noting_refusals(place, verb, home=self._home):
             policy.check_settings(
                 spec, self.name, terms, allow_unprotected=self._settings.allow_unprotected
             )
@@ -180,7 +180,7 @@ class TrainSession(SessionAtParty):
         alignment = load_alignment(DirectoryStore(aligned).alignment_path, ids)
         columns = policy.columns_of(spec, self.name)
         named = (*(columns or ()), *spec.prepare_of(self.name).categorical_columns)
-        with noting_refusals(place, "assemble"):
+        with noting_refusals(place, "assemble", home=self._home):
             # A column that is not there is refused like one that may not be used: no list of those
             # that are there, and no word on which of the two it is.
             policy.check_named(self.name, named, known=tuple(map(str, table.columns)))
@@ -204,7 +204,7 @@ class TrainSession(SessionAtParty):
             num_rows=ids.num_rows,
             num_rows_used=int((used >= 0).sum()),
         )
-        with noting_refusals(place, "assemble"):
+        with noting_refusals(place, "assemble", home=self._home):
             policy.check(self.name, terms)
             size = num_parameters(spec, self.name, preparation, roll.names)
             policy.limits.check(self.name, {"max_parameters": size})
@@ -252,7 +252,16 @@ class TrainSession(SessionAtParty):
         party.step_rules = StepRules(self.name, min(most, policy.steps_per_release or most))
         if asked.parent is not None:
             load_weights(party, *asked.parent)
-        party.settle_in(DirectoryVault(place), Ledger(place, run=place.name))
+        limits = policy.limits
+        party.settle_in(
+            BoundedVault(place, party=self.name, most=limits.max_checkpoints),
+            Ledger(
+                place,
+                run=place.name,
+                party=self.name,
+                most_bytes=limits.max_ledger_megabytes * 1_000_000,
+            ),
+        )
         return party, ids.num_rows
 
 

@@ -34,6 +34,9 @@ _START = "0" * 64
 _END = re.compile(rb',"hash":"([0-9a-f]{64})"\}$')
 _SEAL = "ledger.seal.json"
 _FILE = "ledger.jsonl"
+# So many refusals are written down in one ledger: whoever is refused can ask again and again.
+_MOST_REFUSALS, _MOST_CHARACTERS = 10_000, 1_000
+_REFUSED = b'"event":"refused"'
 # Beside a ledger: what somebody has a seal of, and is not in it.
 MISSING = "ledger.missing.json"
 
@@ -46,15 +49,25 @@ class LedgerFault(NamedTuple):
 
 
 class Ledger(Notes):
-    """A party's own, open for appending; safe from threads, sessions and processes."""
+    """A party's own, open for appending; safe from threads, sessions and processes.
 
-    def __init__(self, directory: Path, *, run: str) -> None:
+    Args:
+        directory: Where it is.
+        run: The run that its entries name.
+        party: Whose it is, for a refusal.
+        most_bytes: At this size nothing more is written, and so nothing more leaves.
+    """
+
+    def __init__(
+        self, directory: Path, *, run: str, party: str = "", most_bytes: int | None = None
+    ) -> None:
         self._path = directory / _FILE
         self._seal = directory / _SEAL
-        self._run = run
+        self._run, self._party, self._most_bytes = run, party, most_bytes
         self._turn = threading.Lock()
         # Up to where the file is known: bytes, entries, the last hash.
         self._size, self._count, self._head = 0, 0, _START
+        self._num_refusals = 0
         self._file = -1
         directory.mkdir(parents=True, exist_ok=True)
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
@@ -62,10 +75,29 @@ class Ledger(Notes):
             pass
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Write one entry; a ledger that was closed belongs to a run that is over, and stays."""
-        if self._file >= 0:
-            with self._alone():
-                self._write(entry)
+        """Write one entry; a ledger that was closed belongs to a run that is over, and stays.
+
+        Of refusals it has the first ten thousand.
+
+        Raises:
+            Refused: It is as long as it may be.
+        """
+        if self._file < 0:
+            return
+        with self._alone():
+            if entry.get("event") == "refused":
+                if self._num_refusals < _MOST_REFUSALS:
+                    self._num_refusals += 1
+                    self._write({**entry, "reason": entry["reason"][:_MOST_CHARACTERS]})
+                return
+            if self._most_bytes is not None and self._size >= self._most_bytes:
+                raise Refused(
+                    f"party '{self._party}' refuses by its policy, rule "
+                    f"'limits.max_ledger_megabytes': its ledger of this run has {self._size:,} "
+                    "bytes; begin another run, or have the limit raised there",
+                    party=self._party,
+                )
+            self._write(entry)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -98,6 +130,7 @@ class Ledger(Notes):
             return
         if size < self._size:
             self._size, self._count, self._head = 0, 0, _START
+            self._num_refusals = 0
         with os.fdopen(os.dup(self._file), "rb") as file:
             file.seek(self._size)
             whole, _, torn = file.read().rpartition(b"\n")
@@ -109,6 +142,7 @@ class Ledger(Notes):
                     f"{self._path}: damaged in its last line; see 'colonnade ledger'"
                 )
             self._count, self._head = self._count + len(lines), end[1].decode()
+            self._num_refusals += whole.count(_REFUSED)
         self._size = size - len(torn)
         if torn:
             os.ftruncate(self._file, self._size)
