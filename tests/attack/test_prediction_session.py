@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ from alignments import Federation
 from colonnade.align.alignment_file import PartyAlignment
 from colonnade.core.messages import Batch, Call, Reply
 from colonnade.core.numerics import NUMERICS
-from colonnade.federate.alignments import KeepingStore
+from colonnade.federate.alignments import KeepingStore, find_alignment
 from colonnade.federate.party_home import PartySettings
 from colonnade.federate.party_policy import PartyPolicy
 from colonnade.federate.predict_session import PredictSession
-from colonnade.federate.roll_calls import name_of_request
+from colonnade.federate.pseudonyms import Pseudonyms, agreed_key, keep_keys, new_share
 from colonnade.federate.train_session import TrainSession
 from colonnade.protect.ledger import read_ledger, verify_ledger
 from colonnade.protect.lifetime_account import LifetimeAccount
@@ -32,6 +33,7 @@ IDS = {
     "telco": [f"person {number}" for number in (3, 9, 1, 7, 5, 11, 0, 20)],
 }
 RUN = "ab" * 16
+Measured = Callable[..., None]
 
 
 class Telco:
@@ -74,17 +76,18 @@ class Telco:
             reply = training.execute(Call(0, "telco", verb, arguments, 0, True))
             assert reply.failure is None, reply.failure
         self.session = PredictSession(**self.given)
+        self.names = itertools.count()
 
     def ask(self, verb: str, *arguments: Any) -> Reply:
         return self.session.execute(Call(0, "telco", verb, arguments, 0, True))
 
     def load(self) -> None:
-        assert self.ask("load", RUN, self.digest).failure is None
+        assert self.ask("load", RUN, self.digest, "").failure is None
         assert self.ask("fetch", "exchange-000000001").failure is None
 
     def choose(self, numbers: torch.Tensor, *, name: str | None = None) -> tuple[str, Reply]:
         presence = torch.ones(len(numbers), 1, dtype=torch.bool)
-        name = name or name_of_request(numbers, presence)
+        name = name or f"request {next(self.names)}"
         return name, self.ask("choose", name, numbers, presence)
 
     @property
@@ -115,7 +118,7 @@ def test_an_honest_request_is_answered_from_the_rows_of_today(telco: Telco) -> N
     table.to_csv(telco.home / "telco.csv", index=False)
     telco.session = PredictSession(**telco.given)
     telco.load()
-    telco.choose(telco.own[[2, 0]])
+    name, _ = telco.choose(telco.own[[2, 0]])
     assert not torch.allclose(first, telco.ask("infer", Batch(name, 0)).value)
 
 
@@ -144,14 +147,14 @@ def test_no_checkpoint_is_written_or_deleted(telco: Telco) -> None:
 
 @pytest.mark.parametrize("run", ["../../etc", "cd" * 16, "", "AB" * 16])
 def test_a_run_that_is_none_of_its_own_is_not_loaded(telco: Telco, run: str) -> None:
-    reply = telco.ask("load", run, telco.digest)
+    reply = telco.ask("load", run, telco.digest, "")
     assert reply.failure is not None
     assert telco.ask("infer", Batch("train", 0)).failure is not None
 
 
 @pytest.mark.parametrize("digest", ["0" * 64, "../alignment", "", "." * 64])
 def test_an_alignment_that_is_none_of_its_own_is_not_used(telco: Telco, digest: str) -> None:
-    assert telco.ask("load", RUN, digest).failure is not None
+    assert telco.ask("load", RUN, digest, "").failure is not None
 
 
 def test_training_samples_are_not_there_by_their_old_name(telco: Telco) -> None:
@@ -173,13 +176,63 @@ def test_samples_must_be_there_and_inside_and_each_once(telco: Telco) -> None:
         refused(reply, words)
 
 
-def test_a_request_has_the_name_of_its_samples(telco: Telco) -> None:
-    """Else parties whose answers are added up could be told different samples."""
+def test_a_name_that_is_open_is_not_given_to_other_samples(telco: Telco) -> None:
     telco.load()
-    other, _ = telco.choose(telco.own[:2])
-    telco.ask("forget", other)
-    _, reply = telco.choose(telco.own[2:4], name=other)
-    refused(reply, "digest of its samples")
+    name, _ = telco.choose(telco.own[:2])
+    refused(telco.choose(telco.own[2:4], name=name)[1], "is open")
+    telco.ask("forget", name)
+    assert telco.choose(telco.own[2:4], name=name)[1].failure is None
+
+
+def test_a_mask_goes_by_the_samples_whatever_the_request_is_called(telco: Telco) -> None:
+    """Parties whose answers are added up would else be told different samples under one name."""
+    telco.load()
+    assert telco.session._successor is not None
+    seen: list[str] = []
+    execute = telco.session._successor.execute
+
+    def noting(call: Call) -> Reply:
+        seen.append(call.arguments[0].part)
+        return execute(call)
+
+    telco.session._successor.execute = noting  # type: ignore[method-assign]
+    for samples in (telco.own[:2], telco.own[2:4], telco.own[:2]):
+        telco.choose(samples, name="the same name")
+        assert telco.ask("infer", Batch("the same name", 0)).failure is None
+        telco.ask("forget", "the same name")
+    assert seen[0] == seen[2] != seen[1]
+
+
+def test_a_label_holder_with_another_key_of_pseudonyms_is_not_answered(telco: Telco) -> None:
+    refused(telco.ask("load", RUN, telco.digest, "0" * 32), "another key of pseudonyms")
+    keep_keys(find_alignment(telco.home, telco.digest, "telco"), {"bank": new_share()})
+    refused(telco.ask("load", RUN, telco.digest, ""), "another key of pseudonyms")
+
+
+@pytest.mark.attack(
+    what="Queries of one person matched across two parties' recordings",
+    has="everything that crossed two parties' links for predictions; neither party's files",
+    before="all: one sample number at all parties, and a digest of it as the request's name",
+    now="{matched} of {asked} (chance: {chance:.2f})",
+)
+def test_recordings_of_two_links_match_nobody(measured: Measured) -> None:
+    """Two links carry queries for the same people, one a request, in an order of their own."""
+    num_samples = 5000
+    asked = np.random.default_rng(5).permutation(num_samples)[:500]
+    keys = [bytes.fromhex(agreed_key("0" * 64, name, "ab" * 32, "cd" * 32)) for name in "st"]
+    first, second = (Pseudonyms(key, num_samples).of(asked) for key in keys)
+    assert len(np.unique(first)) == len(asked)
+    matched = int((first == second).sum())
+    measured(matched=matched, asked=len(asked), chance=len(asked) / num_samples)
+    assert matched < 3
+    # Nor does the order of names tell anything of the numbers.
+    for one, other in itertools.combinations((first, second, asked), 2):
+        assert (
+            abs(np.corrcoef(np.argsort(np.argsort(one)), np.argsort(np.argsort(other)))[0, 1])
+            < 0.15
+        )
+    # The two who share a key know whom a name means.
+    assert (Pseudonyms(keys[0], num_samples).numbers(first) == asked).all()
 
 
 def test_requests_that_are_never_forgotten_are_bounded(telco: Telco) -> None:
@@ -193,7 +246,7 @@ def test_requests_that_are_never_forgotten_are_bounded(telco: Telco) -> None:
 def test_a_policy_that_became_stricter_holds_for_old_runs(telco: Telco) -> None:
     telco.given["policy"] = PartyPolicy(require=("perturb",))
     telco.session = PredictSession(**telco.given)
-    refused(telco.ask("load", RUN, telco.digest), "'require'")
+    refused(telco.ask("load", RUN, telco.digest, ""), "'require'")
 
 
 def test_a_request_over_too_many_rows_is_refused(telco: Telco) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,14 @@ import torch
 from agents import hub_of
 from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import NoAnswer, PartyFailed, PartyRestarted, Refused
+from colonnade.core.messages import Call
 from colonnade.federate import attempts
 from colonnade.federate.alignments import named_alignment
+from colonnade.federate.predict_session import PredictSession
 from colonnade.federate.prediction import OpenModel, Request
 from colonnade.federate.prediction_files import evaluate_over, predict_over
+from colonnade.federate.pseudonyms import PairNames, Pseudonyms, kept_key
+from colonnade.federate.roll_calls import name_of_request
 from colonnade.federate.training import train_over
 from colonnade.methods import METHODS
 from colonnade.protect.ledger import read_ledger, verify_ledger
@@ -324,14 +329,25 @@ def test_blinded_runs_predict_from_sums(make: Any) -> None:
     )
 
 
-def test_one_open_model_answers_many_requests(make: Any) -> None:
+def test_one_open_model_answers_many_requests_by_pseudonyms(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     organisations = make()
     train(organisations)
     digest = named_alignment(organisations.run)
     assert digest is not None
+    place = organisations.federation / "alignments" / digest
+    crossed: dict[str, list[Call]] = {name: [] for name in PARTIES}
+    execute = PredictSession.execute
+
+    def noting(session: PredictSession, call: Call) -> Any:
+        crossed[session.name].append(call)
+        return execute(session, call)
+
+    monkeypatch.setattr(PredictSession, "execute", noting)
     with hub_of(organisations) as hub:
         assert not hub.wait_for(PARTIES, 20)
-        model = OpenModel(hub, organisations.run, digest)
+        model = OpenModel(hub, organisations.run, PairNames.read(place, HOLDER))
         try:
             names = model.names
             own = torch.zeros(4, 3)
@@ -350,6 +366,22 @@ def test_one_open_model_answers_many_requests(make: Any) -> None:
             assert torch.equal(outputs[0], outputs[3])
         finally:
             model.close()
+    asked = [complete[chosen].tolist() for chosen in ([0, 1], [2], [3], [0, 1])]
+    told = {}
+    for name in PARTIES:
+        choosing = [call.arguments for call in crossed[name] if call.verb == "choose"]
+        assert len({request for request, *_ in choosing}) == len(asked)
+        told[name] = [samples.numpy() for _, samples, _ in choosing]
+        key = kept_key(organisations.home(name) / "alignments" / digest, HOLDER)
+        pair = Pseudonyms(key, alignment.num_samples)
+        assert [pair.numbers(samples).tolist() for samples in told[name]] == asked
+        # What names samples to all parties crosses no link.
+        names = {name_of_request(np.array(item), np.ones((len(item), 3), bool)) for item in asked}
+        assert not names & set(re.findall(r"[0-9a-f]{64}", repr(crossed[name])))
+    assert kept_key(place, "shop") not in (kept_key(place, "telco"), b"")
+    assert kept_key(place, "shop") == kept_key(
+        organisations.home("shop") / "alignments" / digest, HOLDER
+    )
 
 
 def _alignment(organisations: Organisations) -> Any:

@@ -254,7 +254,7 @@ class TestHeader:
         ("at", "value", "complaint"),
         [
             (0, 0, says(r"b'\x00LND'", "b'CLND'")),
-            (4, 1, says("version 1", 4)),
+            (4, 1, says("version 1", VERSION)),
             (5, 0, says("kind 0")),
             (5, 77, says("kind 77")),
             (6, 1, "reserved"),
@@ -273,6 +273,6 @@ class TestHeader:
 
     def test_header_is_as_documented(self) -> None:
         message = encode_frame(FrameKind.ACKNOWLEDGE, id=5, seen=7)
-        expected = b"CLND\x04\x08" + bytes(6) + (5).to_bytes(8, "little") + b"\7" + bytes(7)
+        expected = b"CLND\x05\x08" + bytes(6) + (5).to_bytes(8, "little") + b"\7" + bytes(7)
         assert message == expected
         assert len(message) == HEADER_BYTES

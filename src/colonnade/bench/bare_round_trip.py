@@ -32,7 +32,7 @@ _METHOD = "/bench.Bare/Ask"
 
 def _payload(num_parties: int, width: int) -> tuple[bytes, bytes]:
     """The bytes of our calls for one sample, and of our reply."""
-    name, one = "0" * 64, torch.zeros(1, dtype=torch.int64)
+    name, one = "0" * 16, torch.zeros(1, dtype=torch.int64)
     presence = torch.ones(1, num_parties + 1, dtype=torch.bool)
     calls = (
         CallBody("choose", (name, one, presence), 0, False),

@@ -19,6 +19,7 @@ from colonnade.federate.party_sessions import (
     read_terms,
     write_terms,
 )
+from colonnade.federate.pseudonyms import agreed_key, check_mark, keep_keys, kept_key, new_share
 from colonnade.run.alignment_files import load_alignment
 
 __all__ = ["AlignSession"]
@@ -51,10 +52,23 @@ class AlignSession(SessionAtParty):
         return len(ids)
 
     @verb
-    def holds(self, digest: str) -> int:
-        """Tell whether an alignment is kept here and still fits the table: 1 or 0."""
+    def pair(self, digest: str, share: str) -> str:
+        """Agree on the key of pseudonyms for an alignment that was just made; gives own share."""
+        place = find_alignment(self._home, digest, self.name)
+        own = new_share()
+        key = agreed_key(digest, self.name, share, own)
+        keep_keys(place, {self._settings.label_holder: key})
+        return own
+
+    @verb
+    def holds(self, digest: str, mark: str) -> int:
+        """Tell whether an alignment is kept here and still fits the table: 1 or 0.
+
+        ``mark`` is the label holder's, of the key of pseudonyms.
+        """
         try:
             place = find_alignment(self._home, digest, self.name)
+            check_mark(kept_key(place, self._settings.label_holder), mark, self.name)
             ids, _ = keyed_table(self._settings, self._policy, read_terms(place))
             load_alignment(DirectoryStore(place).alignment_path, ids)
         except (DataError, ProtocolError):

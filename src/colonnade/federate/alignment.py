@@ -22,13 +22,14 @@ from colonnade.align.record import save_record
 from colonnade.align.terms import AlignSpec
 from colonnade.core.config import dump
 from colonnade.core.errors import ConfigError, DataError
-from colonnade.core.parties import Parties, Patience
+from colonnade.core.parties import Parties, Patience, each
 from colonnade.data.blocks import Block, make_block, require_columns
 from colonnade.data.label_columns import NOTHING_BESIDE, BesideLabels, beside_labels
 from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
 from colonnade.federate.alignments import HolderAlignments
 from colonnade.federate.party_agent import ALIGN
+from colonnade.federate.pseudonyms import PairNames, agreed_key, keep_keys, new_share
 from colonnade.run.alignment_files import (
     key_columns,
     load_alignment,
@@ -156,6 +157,13 @@ def align_over(
             )
         )
         save_record(overlap.record, directory / "matching" / "record.npz")
+        shares = {name: new_share() for name in parties}
+        digest = overlap.digest
+        others = fabric.run(everyone.ask("pair", digest, each(shares), among=parties))
+        keep_keys(
+            directory,
+            {name: agreed_key(digest, name, shares[name], others[name]) for name in parties},
+        )
     finally:
         fabric.close()
 
@@ -172,7 +180,7 @@ def aligned(
 ) -> Path:
     """The directory of an alignment of these ids: one that everybody still has, or a new one."""
     for digest in kept.fitting(holder.ids, parties, holder.terms):
-        if is_held(hub, spec, digest, parties):
+        if is_held(hub, spec, PairNames.read(kept.place(digest), holder.name), parties):
             say(f"the alignment '{digest[:12]}' of these ids is used again")
             return kept.place(digest)
     say(f"aligning with {', '.join(parties)}")
@@ -182,12 +190,13 @@ def aligned(
     return kept.place(kept.keep(place, holder.terms))
 
 
-def is_held(hub: Lane, spec: RunSpec, digest: str, parties: tuple[str, ...]) -> bool:
-    """Whether every party has an alignment, and a table that still fits it."""
+def is_held(hub: Lane, spec: RunSpec, pairs: PairNames, parties: tuple[str, ...]) -> bool:
+    """Whether every party has an alignment and its key, and a table that still fits it."""
     patience = preparing(spec.patience)
     fabric = GrpcFabric(Session(hub, parties, purpose=ALIGN, patience=patience))
     try:
-        return all(fabric.run(Parties(fabric, patience).ask("holds", digest)).values())
+        holding = Parties(fabric, patience).ask("holds", pairs.digest, each(pairs.marks))
+        return all(fabric.run(holding).values())
     finally:
         fabric.close()
 

@@ -20,16 +20,19 @@ from colonnade.align.ids import PreparedIds
 from colonnade.align.participant_files import DirectoryStore
 from colonnade.align.terms import AlignSpec
 from colonnade.core.errors import ProtocolError
+from colonnade.core.messages import Call, Reply
 from colonnade.core.party import Party
 from colonnade.core.releases import RollOfSamples
 from colonnade.core.verbs import verb
 from colonnade.data.blocks import Block, make_block
 from colonnade.data.prepare import Preparation
 from colonnade.data.table_files import read_table
+from colonnade.federate.addressed_fabric import renamed
 from colonnade.federate.alignments import find_alignment
 from colonnade.federate.feature_sources import CalledFeatures, FeatureSource, LiveFeatures
 from colonnade.federate.own_account import open_account, people_of
 from colonnade.federate.party_sessions import SessionAtParty, keyed_table, read_terms
+from colonnade.federate.pseudonyms import Pseudonyms, check_mark, kept_key
 from colonnade.federate.query_counts import QueryCounts
 from colonnade.federate.rebuilt_party import rebuilt_party
 from colonnade.federate.roll_calls import checked_roll, name_of_request
@@ -49,7 +52,7 @@ from colonnade.run.samples import Rows
 __all__ = ["PredictSession"]
 
 # So many requests may be open at once.
-_MOST_PARTS = 64
+_MOST_REQUESTS = 64
 # So many rows of the table stand for all of it.
 _MOST_USUAL = 500
 
@@ -65,6 +68,7 @@ class _Loaded:
     features: FeatureSource
     num_rows: int
     rows: Rows
+    pseudonyms: Pseudonyms
     # The person of every row of the table, for the account.
     people: torch.Tensor
     account: LifetimeAccount
@@ -81,12 +85,19 @@ class PredictSession(SessionAtParty):
         super().__init__(**given)
         # The party's own numbers; an agent gives all its sessions the same.
         self.watched = RowsWatched()
+        # Open requests: what the party calls the samples, by what the label holder calls them.
+        self._requests: dict[str, str] = {}
+
+    def execute(self, call: Call) -> Reply:
+        """Run one call, about samples as the party calls them."""
+        return super().execute(renamed(call, self._requests))
 
     @verb
-    def load(self, run: str, digest: str) -> str:
+    def load(self, run: str, digest: str, mark: str) -> str:
         """Rebuild the party's half of a run, over the table under an alignment; its version.
 
-        Weights are fetched afterwards, by the tag of a checkpoint.
+        ``mark`` is the label holder's, of the key of pseudonyms. Weights are fetched afterwards, by
+        the tag of a checkpoint.
         """
         place = run_directory(self._home, run)
         agreed = read_agreed(place)
@@ -102,6 +113,8 @@ class PredictSession(SessionAtParty):
                 allow_unprotected=self._settings.allow_unprotected,
             )
         aligned = find_alignment(self._home, digest, self.name)
+        key = kept_key(aligned, self._settings.label_holder)
+        check_mark(key, mark, self.name)
         terms = read_terms(aligned)
         ids, table = keyed_table(self._settings, policy, terms)
         alignment = load_alignment(DirectoryStore(aligned).alignment_path, ids)
@@ -129,6 +142,7 @@ class PredictSession(SessionAtParty):
             features=features,
             num_rows=len(ids),
             rows=rows_of_samples(alignment, ids),
+            pseudonyms=Pseudonyms(key, alignment.num_samples),
             people=people_of(account, self._settings, policy, ids),
             account=account,
             served=ServedRows(
@@ -139,33 +153,33 @@ class PredictSession(SessionAtParty):
             ),
             queries=QueryCounts(self._home / "queries.sqlite", self.name),
         )
-        self._successor = party
+        self._successor, self._requests = party, {}
         return version("colonnade")
 
     @verb
-    def choose(self, part: str, samples: RollOfSamples, presence: RollOfSamples) -> int:
-        """Take the samples of a request, by their numbers; gives how many of them are here.
+    def choose(self, request: str, samples: RollOfSamples, presence: RollOfSamples) -> int:
+        """Take the samples of a request, by their pseudonyms; gives how many of them are here.
 
-        A part is named by the digest of its samples, so that parties whose answers are added up
-        add up the same samples. It is asked for in the batches that follow from who has which,
-        until ``forget``.
+        They are asked for in the batches that follow from who has which, until ``forget``.
         """
         loaded = self._ready()
         parts, spec = loaded.party.parts, loaded.agreed.spec
-        if len(parts) >= _MOST_PARTS:
-            raise ProtocolError(f"{_MOST_PARTS} requests are open; forget one first")
-        roll = checked_roll(self.name, loaded.agreed.names, {part: samples}, {part: presence})
-        if part != name_of_request(samples, presence):
-            raise ProtocolError("a request is named by the digest of its samples")
-        numbers, said = roll.samples[part], roll.presence[part][:, roll.names.index(self.name)]
-        if not len(numbers) or not 0 <= int(numbers.min()) <= int(numbers.max()) < len(loaded.rows):
-            raise ProtocolError("a request: no samples, or numbers outside the alignment")
+        if len(self._requests) >= _MOST_REQUESTS:
+            raise ProtocolError(f"{_MOST_REQUESTS} requests are open; forget one first")
+        if request in self._requests:
+            raise ProtocolError("a request of this name is open; forget it first")
+        roll = checked_roll(self.name, loaded.agreed.names, {request: samples}, {request: presence})
+        names, table = roll.samples[request], roll.presence[request]
+        if not len(names) or not 0 <= int(names.min()) <= int(names.max()) < len(loaded.rows):
+            raise ProtocolError("a request: no samples, or samples outside the alignment")
+        numbers, said = loaded.pseudonyms.numbers(names), table[:, roll.names.index(self.name)]
         rows = loaded.rows[numbers]
         if (rows[said] < 0).any():
             raise ProtocolError(f"party '{self.name}' lacks some samples that it is said to have")
+        part = name_of_request(numbers, table)
         # In a request, samples are numbered by their place.
-        request = replace(roll, samples={part: np.arange(len(numbers))})
-        plans = make_plans(spec, request, loaded.doors.label_holder)
+        asked = replace(roll, samples={part: np.arange(len(numbers))}, presence={part: table})
+        plans = make_plans(spec, asked, loaded.doors.label_holder)
         preparation = loaded.agreed.preparation
         terms = replace(
             loaded.doors.terms_of(self.name),
@@ -183,7 +197,8 @@ class PredictSession(SessionAtParty):
         features = torch.as_tensor(prepared, dtype=getattr(torch, spec.dtype))
         own = np.where(said, np.cumsum(said) - 1, -1)
         people = loaded.people[rows[said]]
-        parts.update(make_parts(features, own, self.name, request, plans, people))
+        parts.update(make_parts(features, own, self.name, asked, plans, people))
+        self._requests[request] = part
         loaded.served.see(features, people)
         return int(said.sum())
 
@@ -196,9 +211,11 @@ class PredictSession(SessionAtParty):
         return f"{self._policy.cache_seconds:g} {self._ready().features.edition}"
 
     @verb
-    def forget(self, part: str) -> None:
+    def forget(self, request: str) -> None:
         """Let go of a request's samples."""
-        self._ready().party.parts.pop(part, None)
+        part = self._requests.pop(request, None)
+        if part is not None and part not in self._requests.values():
+            self._ready().party.parts.pop(part, None)
 
     @verb
     def aggregates(self) -> Aggregates:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from colonnade.core.errors import ColonnadeError, ConfigError, NoAnswer, PartyFa
 from colonnade.core.fabric import Fabric
 from colonnade.core.federation import Federation, Predictions
 from colonnade.core.method import Answer
-from colonnade.core.parties import Parties, Patience
+from colonnade.core.parties import Parties, Patience, each
 from colonnade.core.party import Party
 from colonnade.core.presence import Presence
 from colonnade.fabrics import GrpcSpec
@@ -33,6 +34,7 @@ from colonnade.federate.addressed_fabric import AddressedFabric
 from colonnade.federate.alignment import preparing
 from colonnade.federate.party_agent import PREDICT
 from colonnade.federate.predict_session import PredictSession
+from colonnade.federate.pseudonyms import PairNames
 from colonnade.federate.roll_calls import name_of_request
 from colonnade.protect.ledger import Ledger
 from colonnade.run.assembly import NEW, NO_DATA, Blueprint
@@ -95,7 +97,7 @@ class OpenModel:
     Args:
         hub: Where the parties are connected.
         run: The run's directory at the label holder.
-        digest: The alignment whose sample numbers requests use.
+        pairs: The alignment that numbers the samples, and how each party is told of them.
         without: Parties that are away; only a method that can do without blocks answers then.
         patience: For silent parties; by default the run's own, or a minute.
         seals: Where seals of parties' accounts are kept; by default in the run's directory.
@@ -110,7 +112,7 @@ class OpenModel:
         self,
         hub: Lane,
         run: Path,
-        digest: str,
+        pairs: PairNames,
         *,
         without: tuple[str, ...] = (),
         patience: Patience | None = None,
@@ -138,11 +140,11 @@ class OpenModel:
         self.run_name = (run / "run_name").read_text(encoding="ascii").strip()
         self._lock = threading.Lock()
         self._own: dict[str, Party] = {}
-        self._digest = digest
+        self._pairs = pairs
         self._run = run
         self._is_confirmed = False
         self._heads, self._seals = KeptHeads(run / HEADS), KeptSeals(seals or run / SEALS)
-        self._open(hub, run, digest)
+        self._open(hub, run)
 
     @property
     def is_blinded(self) -> bool:
@@ -154,7 +156,7 @@ class OpenModel:
         """Which weights answer: the run's name among the parties, and the checkpoint."""
         return f"{self.run_name}/{self.tag}"
 
-    def _open(self, hub: Lane, run: Path, digest: str) -> None:
+    def _open(self, hub: Lane, run: Path) -> None:
         blueprint = self.blueprint
         doors = blueprint.doors()
         holder = blueprint.build_holder(NO_DATA, {})
@@ -178,7 +180,11 @@ class OpenModel:
             # The package that each party runs.
             self.party_versions: dict[str, str] = self._fabric.run(
                 self.elsewhere(preparing(self.blueprint.spec.patience)).ask(
-                    "load", self.run_name, digest, among=self.blueprint.elsewhere
+                    "load",
+                    self.run_name,
+                    self._pairs.digest,
+                    each(self._pairs.marks),
+                    among=self.blueprint.elsewhere,
                 )
             )
             confirm_heads(self._federation, *self._known())
@@ -223,9 +229,11 @@ class OpenModel:
         """
         with self._lock:
             told = self.blueprint.elsewhere if among is None else among
-            name, plan, telling = self._choose(request, told, waits=patience is None)
+            # Drawn anew: a name that came back would tell that the same samples did.
+            called = secrets.token_hex(8)
+            name, plan, telling = self._choose(request, called, told, waits=patience is None)
             try:
-                view = self._over(name, plan, request)
+                view = self._over(name, called, plan, request)
                 view = replace(
                     view, fabric=through(view.fabric), patience=patience or view.patience
                 )
@@ -237,11 +245,11 @@ class OpenModel:
                 self._fabric.run(telling.wait_until(telling.now()))
                 raise
             finally:
-                self._forget(name, told)
+                self._forget(name, called, told)
 
     def plan(self, request: Request) -> tuple[str, BatchPlan]:
-        """The name of a request between organisations, and its batches."""
-        name = name_of_request(*_tensors(request))
+        """A name for the samples of a request, which stays here, and their batches."""
+        name = name_of_request(request.numbers, request.presence)
         roll = self._roll(name, request)
         return name, make_plans(self.blueprint.spec, roll, self.blueprint.label_holder)[name]
 
@@ -269,7 +277,8 @@ class OpenModel:
         """
         self._session.begin_again(party)
         loading = self.elsewhere(self.blueprint.spec.patience)
-        loading.start(party, "load", self.run_name, self._digest)
+        mark = self._pairs.by_party[party].mark
+        loading.start(party, "load", self.run_name, self._pairs.digest, mark)
         confirming = self._federation.aside()
         confirming.start(party, "confirm", *proofs_for(party, *self._known()))
         fetching = self._federation.aside()
@@ -343,17 +352,19 @@ class OpenModel:
         )
 
     def _choose(
-        self, request: Request, told: tuple[str, ...], *, waits: bool
+        self, request: Request, called: str, told: tuple[str, ...], *, waits: bool
     ) -> tuple[str, BatchPlan, Parties]:
-        """Tell everybody the samples of a request, under its name; where refusals come."""
+        """Tell everybody the samples of a request, under a name; where refusals come."""
         name, plan = self.plan(request)
         # A party that is silent here is silent in the batches too, which know what to do then.
         parties = self.elsewhere(self.blueprint.spec.patience)
-        tensors = _tensors(request)
-        if waits:
-            self._fabric.run(parties.ask("choose", name, *tensors, among=told))
-        else:
-            self._fabric.run(parties.tell("choose", name, *tensors, among=told))
+        samples = {
+            party: torch.from_numpy(self._pairs.by_party[party].of(request.numbers))
+            for party in told
+        }
+        telling = parties.ask if waits else parties.tell
+        presence = torch.from_numpy(request.presence)
+        self._fabric.run(telling("choose", called, each(samples), presence, among=told))
         for owner, party in self._own.items():
             if request.own is None or request.own_rows is None:
                 raise ConfigError(f"the block of '{owner}' itself is missing in the request")
@@ -361,26 +372,26 @@ class OpenModel:
             party.parts.update(make_parts(request.own, request.own_rows, owner, roll, {name: plan}))
         return name, plan, parties
 
-    def _forget(self, name: str, told: tuple[str, ...]) -> None:
+    def _forget(self, name: str, called: str, told: tuple[str, ...]) -> None:
         for party in self._own.values():
             party.parts.pop(name, None)
         parties = self.elsewhere(self.blueprint.spec.patience)
         # Whoever has lost the session has lost the samples too.
         with contextlib.suppress(ColonnadeError):
-            self._fabric.run(parties.tell("forget", name, among=told))
+            self._fabric.run(parties.tell("forget", called, among=told))
 
-    def _over(self, name: str, plan: BatchPlan, request: Request) -> Federation:
+    def _over(self, name: str, called: str, plan: BatchPlan, request: Request) -> Federation:
         table = torch.from_numpy(request.presence)
         presence = {request.part: Presence(names=self.names, table=table, plan=plan)}
+        names = {
+            **dict.fromkeys(self.blueprint.elsewhere, called),
+            **dict.fromkeys(self._own, name),
+        }
         return replace(
             self._federation,
             holder=self._federation.holder.over({}, presence),
-            fabric=AddressedFabric(self._session, {request.part: name}),
+            fabric=AddressedFabric(self._session, request.part, names),
         )
-
-
-def _tensors(request: Request) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.from_numpy(request.numbers), torch.from_numpy(request.presence)
 
 
 def _patience(blueprint: Blueprint, *, tolerant: bool) -> Patience:

@@ -110,7 +110,7 @@ def evaluate_over(
     blueprint = networked_blueprint(run)
     wanted = part_of_run(blueprint, run, alignments_of(federation, run, blueprint), part)
     away = _absent(hub, blueprint, wait_seconds, say)
-    model = OpenModel(hub, run, wanted.digest, without=away, seals=federation / SEALS)
+    model = OpenModel(hub, run, wanted.pairs, without=away, seals=federation / SEALS)
     try:
         wanted = wanted.without(tuple(map(model.names.index, away)))
         kept = _answerable(wanted, tolerant=model.tolerant)
@@ -173,7 +173,7 @@ def _answers(
     unfinished: Path,
     say: Say,
 ) -> pd.DataFrame:
-    model = OpenModel(hub, run, wanted.digest, without=away, seals=federation / SEALS)
+    model = OpenModel(hub, run, wanted.pairs, without=away, seals=federation / SEALS)
     try:
         wanted = wanted.without(tuple(map(model.names.index, away)))
         kept = _answerable(wanted, tolerant=model.tolerant)
@@ -181,7 +181,7 @@ def _answers(
         if len(kept):
             request = wanted.request(kept)
             name, plan = model.plan(request)
-            about = f"{model.model_version} {wanted.digest} {name} {plan.num_batches}"
+            about = f"{model.model_version} {wanted.pairs.digest} {name} {plan.num_batches}"
             batches = _Unfinished(unfinished, about)
             known = batches.known(plan.num_batches)
             if known:

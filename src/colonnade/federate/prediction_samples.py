@@ -23,6 +23,7 @@ from colonnade.federate.alignment import HolderTable, aligned, is_held, read_hol
 from colonnade.federate.alignments import HolderAlignments, named_alignment
 from colonnade.federate.party_sessions import read_terms
 from colonnade.federate.prediction import Request
+from colonnade.federate.pseudonyms import PairNames
 from colonnade.run.alignment_files import (
     key_columns,
     load_alignment,
@@ -44,11 +45,11 @@ class Wanted:
 
     ``ids`` are as they stand in the file. ``numbers`` are -1 for an id that no party has.
     ``presence`` has a column per name of everybody who was trained together. ``values`` are the
-    labels, where they are known.
+    labels, where they are known. ``pairs`` name the samples to each party.
     """
 
     ids: pd.Index[Any]
-    digest: str
+    pairs: PairNames
     numbers: Rows
     presence: np.ndarray[Any, np.dtype[np.bool_]]
     own: torch.Tensor | None = None
@@ -114,9 +115,10 @@ def wanted_ids(
     shown = read_table(file, text_columns=columns)
     require_columns(shown, columns, f"ids in {file.name}")
     ids, table = read_keyed_table(file, columns, terms, f"ids in {file.name}")
+    pairs = PairNames.read(kept.place(digest), kept.holder)
     known = _in_run(spec, kept.place(digest), kept.holder, ids)
     parties = tuple(name for name in blueprint.elsewhere if name not in away)
-    if known is None or not is_held(hub, spec, digest, parties):
+    if known is None or not is_held(hub, spec, pairs, parties):
         holder = HolderTable(
             name=kept.holder,
             terms=terms,
@@ -131,7 +133,7 @@ def wanted_ids(
                 "(colonnade party run), then give the same command again"
             )
         place = aligned(hub, spec, holder, blueprint.elsewhere, kept, say=say)
-        digest = place.name
+        pairs = PairNames.read(place, kept.holder)
         known = _numbers(place, kept.holder, ids)
     numbers, alignment = known
     presence = _presence(alignment, numbers, blueprint.everyone, blueprint.left)
@@ -143,7 +145,7 @@ def wanted_ids(
     if len(columns) > 1:
         index = pd.MultiIndex.from_frame(shown[list(columns)].iloc[ids.rows])
     wanted = Wanted(
-        ids=index, digest=digest, numbers=numbers, presence=presence, own=own, own_rows=own_rows
+        ids=index, pairs=pairs, numbers=numbers, presence=presence, own=own, own_rows=own_rows
     )
     return wanted.without(_left(blueprint))
 
@@ -172,7 +174,7 @@ def part_of_run(blueprint: Blueprint, run: Path, kept: HolderAlignments, part: s
         own_rows = rows[numbers]
     wanted = Wanted(
         ids=pd.Index(list(map(holder.ids.ids.__getitem__, rows[numbers].tolist()))),
-        digest=digest,
+        pairs=PairNames.read(kept.place(digest), kept.holder),
         numbers=numbers,
         presence=roll.presence[part],
         own=own,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from colonnade.core.errors import ProtocolError
 from colonnade.protect.policy import refusal
-from colonnade.run.samples import Roll
+from colonnade.run.samples import Roll, Rows, Table
 
 __all__ = ["checked_roll", "name_of_request"]
 
@@ -52,9 +53,13 @@ def checked_roll(
     )
 
 
-def name_of_request(samples: Tensor, presence: Tensor) -> str:
-    """The name of a part to predict: a digest of its samples and of who has them."""
-    found = hashlib.sha256(f"{len(samples)} {tuple(presence.shape)}".encode())
-    found.update(samples.contiguous().numpy().tobytes())
-    found.update(presence.contiguous().numpy().tobytes())
+def name_of_request(numbers: Rows, presence: Table) -> str:
+    """A name for samples to predict: a digest of their numbers and of who has them.
+
+    Each side makes it by itself, so parties whose answers are added up add up the same samples.
+    It crosses no link: whoever sees it can find the numbers.
+    """
+    found = hashlib.sha256(f"{len(numbers)} {presence.shape}".encode())
+    found.update(np.ascontiguousarray(numbers).tobytes())
+    found.update(np.ascontiguousarray(presence).tobytes())
     return found.hexdigest()

@@ -108,7 +108,7 @@ class NetworkedPredictor:
         return OpenModel(
             self._hub,
             self._run,
-            self._wanted.digest,
+            self._wanted.pairs,
             without=absent,
             patience=patience,
             seals=self._seals,
