@@ -14,13 +14,12 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from colonnade.align.alignment_file import PartyAlignment
-from colonnade.align.group import Numbers, derive, derive_order
+from colonnade.align.group import derive, derive_order
 from colonnade.align.participant_files import DirectoryStore
 from colonnade.core.errors import ProtocolError, StorageError
 from colonnade.files import write_atomically
@@ -108,28 +107,19 @@ class Pseudonyms:
 
     def __init__(self, key: bytes, num_samples: int) -> None:
         self.mark = mark_of(key)
-        self._key, self._num_samples = key, num_samples
+        self._number_of = self._name_of = np.zeros(0, dtype=np.int32)
+        if key:
+            self._number_of = derive_order(key, "pseudonyms", num_samples)
+            self._name_of = np.empty_like(self._number_of)
+            self._name_of[self._number_of] = np.arange(num_samples, dtype=np.int32)
 
     def of(self, numbers: Rows) -> Rows:
         """The names of samples, by their numbers in the alignment."""
-        return self._name_of[numbers].astype(np.int64) if self._key else numbers
+        return self._name_of[numbers].astype(np.int64) if self.mark else numbers
 
     def numbers(self, names: Rows) -> Rows:
         """The numbers of samples, by their names; each is in the alignment."""
-        return self._number_of[names].astype(np.int64) if self._key else names
-
-    # A label holder needs the one and a party the other, and each is as long as the alignment.
-
-    @cached_property
-    def _name_of(self) -> Numbers:
-        number_of = derive_order(self._key, "pseudonyms", self._num_samples)
-        found = np.empty_like(number_of)
-        found[number_of] = np.arange(self._num_samples, dtype=np.int32)
-        return found
-
-    @cached_property
-    def _number_of(self) -> Numbers:
-        return derive_order(self._key, "pseudonyms", self._num_samples)
+        return self._number_of[names].astype(np.int64) if self.mark else names
 
 
 @dataclass(frozen=True, kw_only=True)
