@@ -238,3 +238,22 @@ def test_own_generators_give_the_bits_of_the_global_one_and_leave_it_alone() -> 
         for item in (first, last):
             assert torch.equal(item[0], torch.rand(2))
             assert torch.equal(item[1], functional.rrelu(-torch.ones(3), training=True))
+
+
+@given(
+    num_samples=st.integers(1, 60),
+    batch_size=st.integers(1, 20),
+    shuffle=st.booleans(),
+    is_grouped=st.booleans(),
+)
+def test_rows_of_a_batch_are_those_at_its_positions(
+    num_samples: int, batch_size: int, shuffle: bool, is_grouped: bool
+) -> None:
+    groups = torch.arange(num_samples) % 2 if is_grouped else None
+    plan = BatchPlan(num_samples, batch_size, seed=1, shuffle=shuffle, groups=groups)
+    values = torch.rand(num_samples, 2)
+    for number in range(2 * plan.num_batches):
+        taken = plan.taken(values, number)
+        assert torch.equal(taken, values[plan.positions(number)])
+        # A copy: an encoder may work in place.
+        assert taken.data_ptr() != values.data_ptr()

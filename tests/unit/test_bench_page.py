@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import colonnade.bench
-from colonnade.bench import BENCHES, check_bench_page, fill_bench_page
+from colonnade.bench import BENCHES, check_bench_page, fill_bench_page, run_bench
 from colonnade.bench.table import bench_table, with_goals
 from colonnade.core.errors import ConfigError
 from messages import says
@@ -65,3 +65,10 @@ def test_a_page_without_a_place_is_refused(tmp_path: Path) -> None:
 def test_every_measurement_is_where_its_name_says(name: str) -> None:
     module = ast.parse((SOURCES / f"{BENCHES[name]}.py").read_text("utf-8"))
     assert f"bench_{name}" in {item.name for item in module.body if hasattr(item, "name")}
+
+
+def test_a_case_that_is_not_there_is_refused_before_anything_runs() -> None:
+    with pytest.raises(ConfigError, match=says("'one-samples'", "'one-sample'")):
+        run_bench("serve", cases=["one-samples"])
+    with pytest.raises(ConfigError, match=says("step", "--case")):
+        run_bench("step", cases=["K=4"])

@@ -402,3 +402,28 @@ def test_a_preparation_survives_being_written_down(
     again = parse(Preparation, {**plain, "spec": parse(PrepareSpec, plain["spec"])})
     assert again == preparation
     np.testing.assert_array_equal(again.apply(block_of(table)), preparation.apply(block_of(table)))
+
+
+_KEYS = [
+    pd.Index([3, 1, 2]),
+    pd.Index([3, 1, 2], dtype="uint8"),
+    pd.Index([3.0, 1.0, 2.0]),
+    pd.Index(["3", "1", "2"], dtype="str"),
+    pd.Index([3, 1, 2], dtype=object),
+    pd.Index([3, True, 2], dtype=object),
+    pd.Index([1, 2, 3]),
+    pd.Index([3, 1]),
+]
+
+
+@pytest.mark.parametrize("first", _KEYS)
+@pytest.mark.parametrize("second", _KEYS)
+def test_ids_of_a_block_like_another_are_those_of_the_block_alone(
+    first: pd.Index[Any], second: pd.Index[Any]
+) -> None:
+    like = make_block("a", pd.DataFrame({"x": np.zeros(len(first))}, index=first))
+    table = pd.DataFrame({"x": np.zeros(len(second))}, index=second)
+    made, alone = make_block("b", table, like=like), make_block("b", table)
+    assert made.ids.tolist() == alone.ids.tolist()
+    assert made.keys is not None
+    assert made.keys.equals(second)

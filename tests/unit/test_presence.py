@@ -315,3 +315,21 @@ def test_averages_over_predictors_are_those_of_the_paper() -> None:
     f1_a = 2 * 1.0 * 0.5 / 1.5
     f1_b = 2 * 0.5 * 1.0 / 1.5
     assert found["mean_f1"] == pytest.approx((f1_a + f1_b) / 2)
+
+
+@pytest.mark.parametrize("absent", [None, (4, 1)])
+def test_a_complete_table_tells_the_same_without_a_look_at_its_rows(
+    absent: tuple[int, int] | None,
+) -> None:
+    table = torch.ones(5, 2, dtype=torch.bool)
+    if absent is not None:
+        table[absent] = False
+    plan = BatchPlan(5, 2, seed=0, shuffle=False)
+    presence = Presence(names=("a", "b"), table=table, plan=plan)
+    for number in range(plan.num_batches):
+        rows = table[plan.positions(number)]
+        seen = presence.observed(number, ("a", "b"))
+        assert seen.is_complete == bool(rows.all())
+        assert seen.num_samples == len(rows)
+        for place, name in enumerate(("a", "b")):
+            assert presence.num_rows(number, name) == int(rows[:, place].sum())

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Collection
 from importlib import import_module
 from typing import Any
 
-from colonnade.bench.table import check_bench_page, fill_bench_page, with_goals
+from colonnade.bench.table import GOALS, check_bench_page, fill_bench_page, with_goals
+from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError
 
 __all__ = ["BENCHES", "check_bench_page", "fill_bench_page", "machine", "run_bench"]
@@ -33,8 +35,25 @@ BENCHES = {
 }
 
 
-def run_bench(name: str, *, fast: bool = False) -> dict[str, Any]:
-    """Run one measurement; its rows, with machine and revision."""
+# Measurements whose cases can be run by themselves; the others are quick or have one subject.
+_BY_CASE = ("serve",)
+
+
+def run_bench(name: str, *, fast: bool = False, cases: Collection[str] = ()) -> dict[str, Any]:
+    """Run one measurement.
+
+    Args:
+        name: One of ``BENCHES``.
+        fast: Fewer repetitions.
+        cases: The cases to run, of a measurement that can divide them; all if empty.
+
+    Returns:
+        Its rows, with machine and revision.
+
+    Raises:
+        ConfigError: A case is unknown, or a package is missing.
+    """
+    _check_cases(name, cases)
     import torch
 
     from colonnade.core.numerics import NUMERICS
@@ -49,7 +68,7 @@ def run_bench(name: str, *, fast: bool = False) -> dict[str, Any]:
         raise ConfigError(
             f"bench {name}: needs {error.name}; pip install 'colonnade[{name}]'"
         ) from error
-    rows = with_goals(name, measure(fast))
+    rows = with_goals(name, measure(fast, frozenset(cases)) if cases else measure(fast))
     return {
         "name": name,
         "fast": fast,
@@ -58,6 +77,16 @@ def run_bench(name: str, *, fast: bool = False) -> dict[str, Any]:
         "revision": revision(),
         "numerics": NUMERICS,
     }
+
+
+def _check_cases(name: str, cases: Collection[str]) -> None:
+    if cases and name not in _BY_CASE:
+        raise ConfigError(f"bench {name}: runs all its cases at once; leave out --case")
+    for case in cases:
+        if case not in GOALS[name]:
+            raise ConfigError(
+                f"bench {name}, case '{case}': unknown{nearest(case, list(GOALS[name]))}"
+            )
 
 
 def machine() -> str:

@@ -34,19 +34,29 @@ _NUM_PARTIES, _NUM_COLUMNS, _NUM_ROWS = 4, 16, 4096
 _FIRST_ID = 100_000
 
 
-def bench_serve(fast: bool) -> list[dict[str, Any]]:
-    """Rows of four parties with 16 columns each, SplitNN."""
-    with tempfile.TemporaryDirectory() as place:
-        root = Path(place)
-        blocks, result = _trained(root)
-        rows = [_one_sample(result, blocks, 200 if fast else 2000)]
-        rows.append(_rows(result, blocks, 10 if fast else 50))
-        with ExitStack() as around:
-            _, ours = serving_process(around, *_serving(root))
-            _, echo = serving_process(around, "colonnade.bench.bare_echo")
-            rows.append(_gather(ours, echo, fast))
-            rows.append(_switch(ours, fast))
-    return rows + deadline_rows(fast)
+def bench_serve(fast: bool, cases: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
+    """Rows of four parties with 16 columns each; of these cases, or of all if there are none."""
+
+    def wants(*some: str) -> bool:
+        return not cases or not cases.isdisjoint(some)
+
+    rows = []
+    if wants("one-sample", "rows", "gather", "switch"):
+        with tempfile.TemporaryDirectory() as place, ExitStack() as around:
+            root = Path(place)
+            blocks, result = _trained(root)
+            if wants("one-sample"):
+                rows.append(_one_sample(result, blocks, 200 if fast else 2000))
+            if wants("rows"):
+                rows.append(_rows(result, blocks, 10 if fast else 50))
+            if wants("gather", "switch"):
+                _, ours = serving_process(around, *_serving(root))
+                if wants("gather"):
+                    _, echo = serving_process(around, "colonnade.bench.bare_echo")
+                    rows.append(_gather(ours, echo, fast))
+                if wants("switch"):
+                    rows.append(_switch(ours, fast))
+    return rows + deadline_rows(fast, wants)
 
 
 def _trained(root: Path) -> tuple[dict[str, pd.DataFrame], Result]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from colonnade.files import check_place, fill_place
 
-__all__ = ["bench_table", "check_bench_page", "fill_bench_page", "with_goals"]
+__all__ = ["GOALS", "bench_table", "check_bench_page", "fill_bench_page", "with_goals"]
 
 _END = "<!-- end of bench -->"
 
@@ -44,8 +44,9 @@ GOALS: Mapping[str, Mapping[str, Goal]] = {
         "tail": ("at most", 8.0),
         "beside-p99": ("at most", 2.0),
         "beside-training": ("at least", 0.8),
-        "frozen": ("at least", 0.999),
-        "killed": ("at least", 0.999),
+        **dict.fromkeys(("frozen", "killed"), ("at least", 0.999)),
+        **dict.fromkeys(("frozen-slowest", "killed-slowest"), ("at most", 1.0)),
+        **dict.fromkeys(("frozen-wrong", "killed-wrong"), ("at most", 0.0)),
     },
     "slow": {
         **dict.fromkeys(("async", "vafl", "flex"), ("at most", 1.3)),

@@ -23,6 +23,10 @@ def bench(
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the rows here.")
     ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="Fewer repetitions.")] = False,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CASE", help="Only this case of 'serve'; may be given several times."),
+    ] = None,
     page: Annotated[
         Path | None, typer.Option("--page", help="A docs page to write the table into.")
     ] = None,
@@ -34,8 +38,10 @@ def bench(
     if name not in BENCHES:
         raise ConfigError(f"bench '{name}': unknown{nearest(name, list(BENCHES))}")
     if page is not None:
+        if case:
+            raise ConfigError("--page: needs every case; leave out --case")
         check_bench_page(page, name)
-    outcome = run_bench(name, fast=fast)
+    outcome = run_bench(name, fast=fast, cases=case or ())
     if page is not None:
         filled = fill_bench_page(page.read_text(encoding="utf-8"), outcome)
         write_atomically(page, filled.encode())

@@ -105,6 +105,13 @@ class BatchPlan:
         self._last = number, positions
         return positions
 
+    def taken(self, values: Tensor, number: int) -> Tensor:
+        """The rows of batch ``number`` of a part's values, as a copy."""
+        if self.shuffle or self._group_of is not None:
+            return values[self.positions(number)]
+        start, stop = self._bounds[number % len(self._bounds)]
+        return values[start:stop].clone()
+
     def own(self, here: Tensor) -> OwnBatches:
         """The same batches as somebody has them who has these positions only.
 

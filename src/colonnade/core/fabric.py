@@ -255,6 +255,8 @@ class Fabric(ABC):
     answers_at_once: ClassVar[bool] = True
     # Whether a call is answered some day, however late: then nobody who is away is asked anew.
     keeps_calls: ClassVar[bool] = False
+    # Whether a call is done when ``send`` returns: then nothing is gained by several at once.
+    is_immediate: ClassVar[bool] = False
     # Whether its seconds are the machine's, or those of a virtual clock.
     has_real_time: ClassVar[bool] = True
 

@@ -322,13 +322,14 @@ class Federation:
                 finished(number, answer)
 
         wanted = [number for number in range(plan.num_batches) if number not in answers]
+        fabric = self.fabric.aside()
         # Where parts of a sum are masked, the first one agrees on keys for all.
-        num_first = 1 if self.sums is not None or len(wanted) == 1 else 0
-        for number in wanted[:num_first]:
-            parties = self.beside(self.fabric.aside(), self.patience, {part: plan})
+        num_first = int(self.sums is not None or len(wanted) == 1)
+        for number in wanted if fabric.is_immediate else wanted[:num_first]:
+            parties = self.beside(fabric, self.patience, {part: plan})
             alone = self.method.predict(self.holder, parties, Batch(part, number), each=each)
             end(number, await alone)
-        if len(wanted) > num_first:
+        if len(answers) < plan.num_batches:
             await self._in_window(part, plan, wanted[num_first:], each, end)
         return self._joined(part, plan, answers)
 
@@ -356,7 +357,7 @@ class Federation:
     def _joined(self, part: str, plan: BatchPlan, answers: Mapping[int, Answer]) -> Predictions:
         """Answers to all batches of a part, in the part's order."""
         positions = [plan.positions(number) for number in range(plan.num_batches)]
-        order = torch.cat(positions).argsort()
+        places = torch.cat(positions)
         used: list[tuple[str, ...]] = []
         found: dict[str, list[Predicted]] = {}
         for number, own in enumerate(positions):
@@ -365,13 +366,17 @@ class Federation:
             for name, outputs in answers[number].each.items():
                 there = own if here.is_complete else own[here.rows[name]]
                 found.setdefault(name, []).append(Predicted(there, outputs))
+        outputs = torch.cat([answers[number].outputs for number in range(len(positions))])
+        if not torch.equal(places, torch.arange(len(places))):
+            order = places.argsort()
+            outputs, used = outputs[order], [used[place] for place in order.tolist()]
         return Predictions(
-            outputs=torch.cat([answers[number].outputs for number in range(len(positions))])[order],
+            outputs=outputs,
             each={
                 name: Predicted(*(torch.cat(item) for item in zip(*found[name], strict=True)))
                 for name in sorted(found)
             },
-            used=[used[place] for place in order.tolist()],
+            used=used,
         )
 
     def snapshot(self) -> Snapshot:

@@ -153,9 +153,9 @@ class Party(Respondent):
         part = self._part(batch)
         self.rests_on(batch)
         self._last_batch = batch
-        positions = part.own.positions(batch.number)
         if part.rows is None:
-            return part.features[positions]
+            return part.plan.taken(part.features, batch.number)
+        positions = part.own.positions(batch.number)
         if not len(positions):
             raise ProtocolError(
                 f"party '{self.name}' has none of the samples of batch {batch.number} "

@@ -158,6 +158,10 @@ class Presence:
             )
 
     @cached_property
+    def _is_complete(self) -> bool:
+        return bool(self.table.all())
+
+    @cached_property
     def shares(self) -> dict[str, float]:
         """The share of the samples that each party has."""
         found = self.table.double().mean(dim=0).tolist()
@@ -165,10 +169,14 @@ class Presence:
 
     def num_rows(self, number: int, name: str) -> int:
         """How many samples of a batch a party has."""
+        if self._is_complete and name in self.names:
+            return len(self.plan.positions(number))
         return int(self.table[self.plan.positions(number), self.names.index(name)].sum())
 
     def observed(self, number: int, names: tuple[str, ...]) -> Observed:
         """Which samples of a batch each of these parties has."""
+        if self._is_complete and names == self.names:
+            return Observed(names=names, num_samples=len(self.plan.positions(number)))
         table = self.table[self.plan.positions(number)]
         if names != self.names:
             table = table[:, [self.names.index(name) for name in names]]

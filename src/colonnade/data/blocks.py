@@ -267,6 +267,7 @@ def make_block(
     ids: Any = None,
     id_column: str | None = None,
     columns: Sequence[str] | None = None,
+    like: Block | None = None,
 ) -> Block:
     """Make a block from a table or an array.
 
@@ -276,6 +277,7 @@ def make_block(
         ids: One id per row; an array needs them.
         id_column: The column of the table that holds the ids. With neither, the index does.
         columns: The columns of the table to take; by default all but the ids.
+        like: A block that may have the same ids: they are then not turned into text again.
 
     Returns:
         The block.
@@ -301,11 +303,21 @@ def make_block(
     if columns is not None:
         require_columns(values, columns, where)
         values = values[list(columns)]
-    if not all(isinstance(name, str) for name in values.columns):
+    names = values.columns.tolist()
+    if not all(isinstance(name, str) for name in names):
         # Columns may be named by numbers; a number is then a name, never a position.
-        values = values.set_axis(list(map(str, values.columns)), axis=1)
-    made, rows = as_ids(ids, where), values.reset_index(drop=True)
-    return Block(owner=owner, ids=made, values=rows, keys=_keys(ids))
+        values = values.set_axis(list(map(str, names)), axis=1)
+    made = like.ids if like is not None and _has_keys(like, ids) else as_ids(ids, where)
+    return Block(owner=owner, ids=made, values=values.reset_index(drop=True), keys=_keys(ids))
+
+
+def _has_keys(block: Block, ids: Any) -> bool:
+    """Whether these are a block's keys: of a type whose equal values are the same text."""
+    keys = block.keys
+    if keys is None or not isinstance(ids, pd.Index) or ids.dtype != keys.dtype:
+        return False
+    is_plain = isinstance(ids.dtype, pd.StringDtype) or ids.dtype.kind in "iu"
+    return is_plain and keys.equals(ids)
 
 
 def _keys(ids: Any) -> pd.Index[Any]:

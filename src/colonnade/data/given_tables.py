@@ -99,7 +99,8 @@ def give(
         is_table = isinstance(values, pd.DataFrame)
         if not is_table or column == values.index.name:  # type: ignore[union-attr]
             column = None
-        made[name] = make_block(name, values, ids=ids, id_column=column)
+        like = next(iter(made.values()), None)
+        made[name] = make_block(name, values, ids=ids, id_column=column, like=like)
         if ids is None and column is None and is_table:
             rows[f"the block of '{name}'"] = values.index  # type: ignore[union-attr]
     if isinstance(labels, pd.Series) and ids is None:

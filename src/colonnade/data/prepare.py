@@ -244,17 +244,18 @@ class Preparation:
         cells = table.to_numpy()
         if cells.dtype.kind not in "fiu":
             return []
-        place_of = {name: place for place, name in enumerate(names)}
-        places = [place_of[name] for name in self.numeric]
-        values = np.ascontiguousarray(cells[:, places], dtype=np.float64)
-        is_finite = np.isfinite(values)
-        if not is_finite.all() and (self.spec.missing == "refuse" or np.isinf(values).any()):
+        if names != self.numeric:
+            place_of = {name: place for place, name in enumerate(names)}
+            cells = cells[:, [place_of[name] for name in self.numeric]]
+        values = np.array(cells, dtype=np.float64, order="C")
+        is_finite = bool(np.isfinite(values).all())
+        if not is_finite and (self.spec.missing == "refuse" or np.isinf(values).any()):
             return []
         for place, name in enumerate(self.numeric):
             if name in self.logs:
                 own = np.ascontiguousarray(values[:, place])
                 values[:, place] = _on_log_scale(own, *self.logs[name])
-        if not is_finite.all():
+        if not is_finite:
             values = np.where(np.isnan(values), np.array(self.means), values)
         if self.spec.scale:
             values -= np.array(self.means)

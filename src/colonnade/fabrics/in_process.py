@@ -103,6 +103,8 @@ class InProcess(LocalFabric):
     change what the other holds. Replies arrive in the order in which calls were sent.
     """
 
+    is_immediate = True
+
     def __init__(
         self,
         parties: Mapping[str, Respondent],

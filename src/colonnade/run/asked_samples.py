@@ -82,7 +82,9 @@ def _found_rows(
     of the blocks, in the first one's order, or those ``wanted``.
     """
     first = next(iter(blocks.values())).ids
-    if wanted is None and all(np.array_equal(first, block.ids) for block in blocks.values()):
+    if wanted is None and all(
+        block.ids is first or np.array_equal(first, block.ids) for block in blocks.values()
+    ):
         # The same rows everywhere, as in most requests: nothing to look up.
         return {name: np.arange(len(first)) for name in blocks}, first
     ids = pd.Index(first if wanted is None else wanted)

@@ -248,7 +248,7 @@ class Result:
         features: Mapping[str, Tensor],
         rows: Mapping[str, Rows],
         *,
-        through: Callable[[Fabric], Fabric] = lambda fabric: fabric,
+        through: Callable[[Fabric], Fabric] | None = None,
     ) -> Answered:
         """Answer for samples whose features are prepared: without a table on the way.
 
@@ -348,11 +348,12 @@ class Result:
         data: TrainingData,
         rows: Mapping[str, Rows],
         model: str | None = None,
-        through: Callable[[Fabric], Fabric] = lambda fabric: fabric,
+        through: Callable[[Fabric], Fabric] | None = None,
     ) -> Answered:
         parts, plans = self._blueprint.other_parts(data)
         view = self._federation.over(parts)
-        view = replace(view, fabric=through(view.fabric))
+        if through is not None:
+            view = replace(view, fabric=through(view.fabric))
         predicted = view.predictions(NEW, plans[NEW], each=model is not None)
         return Answered(
             outputs=outputs_of(model, predicted, self._blueprint.spec.method.info.name),
