@@ -94,12 +94,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/release.json"))
     parser.add_argument("--quick", action="store_true", help="one interpreter, no extras, no sdist")
     parser.add_argument("--torch", help="try this version of torch, whatever the bound says")
+    parser.add_argument("--python", action="append", choices=VERSIONS, help="only this version")
     options = parser.parse_args()
     pythons = interpreters()
     missing = [version for version in VERSIONS if version not in pythons]
+    left_out = [version for version in pythons if version not in (options.python or VERSIONS)]
+    pythons = {version: path for version, path in pythons.items() if version not in left_out}
+    if not pythons:
+        sys.exit(f"release-check: none of {', '.join(options.python or VERSIONS)} is here")
     report: dict[str, object] = {
         "version": PROJECT["version"],
         "not here": missing,
+        "left out": left_out,
         "installed": [],
     }
     installed: list[dict[str, str]] = []
@@ -140,7 +146,10 @@ def main() -> None:
     report["installed"] = installed
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
-    print(f"release-check: {len(installed)} environments work; not here: {missing or 'none'}")
+    print(f"release-check: {len(installed)} environments work")
+    for why, versions in (("not here", missing), ("left out", left_out)):
+        if versions:
+            print(f"release-check: Python {', '.join(versions)}: {why}, not checked")
 
 
 if __name__ == "__main__":

@@ -215,6 +215,6 @@ def test_what_is_not_installed_is_named(
     )
     assert_one_line(
         run("federation", "list", "fed"),
-        "grpc is not installed",
-        "pip install 'colonnade[network]'",
+        "needs the package grpc, which is not installed",
+        "pip install '.[network]'",
     )

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from colonnade.core.errors import ConfigError, ProtocolError
+from colonnade.core.errors import ProtocolError
+from colonnade.core.extras import missing_package
 
 __all__ = [
     "CHUNK",
@@ -62,10 +63,7 @@ def require_group() -> Any:
     try:
         import rbcl  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError as error:
-        raise ConfigError(
-            "private alignment needs the package rbcl; install it with "
-            "pip install 'colonnade[align]'"
-        ) from error
+        raise missing_package("private alignment", "rbcl", "align") from error
     return rbcl
 
 

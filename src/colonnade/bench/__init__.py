@@ -15,6 +15,7 @@ from typing import Any
 from colonnade.bench.table import GOALS, check_bench_page, fill_bench_page, with_goals
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError
+from colonnade.core.extras import missing_package
 
 __all__ = ["BENCHES", "check_bench_page", "fill_bench_page", "machine", "run_bench"]
 
@@ -65,9 +66,7 @@ def run_bench(name: str, *, fast: bool = False, cases: Collection[str] = ()) -> 
     try:
         measure = getattr(import_module(f"colonnade.bench.{BENCHES[name]}"), f"bench_{name}")
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"bench {name}: needs {error.name}; pip install 'colonnade[{name}]'"
-        ) from error
+        raise missing_package(f"bench {name}", str(error.name), "network,serve,bench") from error
     rows = with_goals(name, measure(fast, frozenset(cases)) if cases else measure(fast))
     return {
         "name": name,

@@ -20,7 +20,7 @@ from colonnade.align.matching import Overlap, match
 from colonnade.align.participant import AlignParty
 from colonnade.align.terms import AlignSpec
 from colonnade.bench.processes import Spent, align_in_processes
-from colonnade.core.errors import ConfigError
+from colonnade.core.extras import missing_package
 from colonnade.core.parties import Parties
 from colonnade.fabrics.in_process import InProcess
 
@@ -138,9 +138,7 @@ def _theirs(num_ids: int) -> _Time:
     try:
         import private_set_intersection.python as psi  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError as error:
-        raise ConfigError(
-            "bench align: needs openmined-psi to compare with; pip install 'colonnade[bench]'"
-        ) from error
+        raise missing_package("bench align", "openmined-psi", "bench") from error
     first, second = (list(item.ids) for item in _lists(2, num_ids))
 
     def work() -> None:

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from colonnade.core.errors import ConfigError
+from colonnade.core.extras import missing_package
 from colonnade.core.printable import printable
 
 __all__ = [
@@ -69,9 +70,7 @@ def require_network() -> None:
     needed = ("grpc", "cryptography", "prometheus_client")
     absent = [name for name in needed if not importlib.util.find_spec(name)]
     if absent:
-        raise ConfigError(
-            f"{absent[0]} is not installed; install it with: pip install 'colonnade[network]'"
-        )
+        raise missing_package("this command", absent[0], "network")
 
 
 def refuse_networked(run: Path, command: str, further: str = "") -> None:

@@ -11,6 +11,7 @@ import typer
 
 from colonnade.cli.console import RunDirectory, say
 from colonnade.core.errors import ConfigError
+from colonnade.core.extras import missing_package
 
 if TYPE_CHECKING:
     from colonnade.serve.listening import TlsFiles
@@ -76,9 +77,7 @@ def require_serving() -> None:
     """Refuse a command whose packages are not installed, with the remedy."""
     for name in ("fastapi", "uvicorn", "httptools", "prometheus_client"):
         if not importlib.util.find_spec(name):
-            raise ConfigError(
-                f"{name} is not installed; install it with: pip install 'colonnade[serve]'"
-            )
+            raise missing_package("colonnade serve", name, "serve")
 
 
 def checked_grpc(port: int | None) -> int | None:
@@ -89,9 +88,7 @@ def checked_grpc(port: int | None) -> int | None:
     """
     for name in ("grpc", "google.protobuf") if port is not None else ():
         if not importlib.util.find_spec(name):
-            raise ConfigError(
-                f"--grpc-port: {name} is not installed; pip install 'colonnade[serve,network]'"
-            )
+            raise missing_package("--grpc-port", name, "serve")
     return port
 
 

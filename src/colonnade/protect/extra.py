@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from colonnade.core.errors import ConfigError
+from colonnade.core.extras import missing_package
 
 __all__ = ["needed"]
 
@@ -16,6 +16,4 @@ def needed(module: str, purpose: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0].replace("_", "-")
-        raise ConfigError(
-            f"protect: {purpose} needs {package}; pip install 'colonnade[protect]'"
-        ) from error
+        raise missing_package(f"protect: {purpose}", package, "protect") from error

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from colonnade.core.errors import ConfigError
+from colonnade.core.extras import missing_package
 
 __all__ = ["TRACKERS", "Tracker", "Trackers", "numbers_in", "require_trackers"]
 
@@ -94,10 +94,7 @@ def require_trackers(names: Iterable[str]) -> None:
     """
     for name in names:
         if importlib.util.find_spec(_PACKAGES[name]) is None:
-            raise ConfigError(
-                f"record.trackers: '{name}' needs the package {_PACKAGES[name]}; install the extra "
-                f"'{name}' of colonnade"
-            )
+            raise missing_package(f"record.trackers: '{name}'", _PACKAGES[name], name)
 
 
 class _TensorBoard:
