@@ -75,6 +75,11 @@ def fresh(python: Path, place: Path) -> Path:
     return place / "bin" / "python"
 
 
+def install(python: Path, *what: str | Path, cwd: Path) -> None:
+    """Install into an environment that is used once: compiling every module would cost more."""
+    run(python, "-m", "pip", "install", "-q", "--no-compile", *what, cwd=cwd)
+
+
 def smoke(python: Path, place: Path) -> None:
     """Use what was installed, outside the checkout."""
     run(python, "-m", "pip", "check", cwd=place)
@@ -127,7 +132,7 @@ def main() -> None:
             )
             with tempfile.TemporaryDirectory(dir=place) as inner:
                 python = fresh(pythons[version], Path(inner) / "venv")
-                run(python, "-m", "pip", "install", "-q", target, cwd=place)
+                install(python, target, cwd=place)
                 smoke(python, Path(inner))
                 torch = run(python, "-c", "import torch; print(torch.__version__)", cwd=place)
             row = {"python": version, "file": file.name, "extra": extra, "torch": torch.strip()}
@@ -135,12 +140,12 @@ def main() -> None:
         if options.torch:
             with tempfile.TemporaryDirectory(dir=place) as inner:
                 python = fresh(pythons[first], Path(inner) / "venv")
-                run(python, "-m", "pip", "install", "-q", f"torch=={options.torch}", cwd=place)
+                install(python, f"torch=={options.torch}", cwd=place)
                 others = [
                     item for item in PROJECT["dependencies"] if not re.match(r"torch\b", item)
                 ]
-                run(python, "-m", "pip", "install", "-q", *others, cwd=place)
-                run(python, "-m", "pip", "install", "-q", "--no-deps", wheel, cwd=place)
+                install(python, *others, cwd=place)
+                install(python, "--no-deps", wheel, cwd=place)
                 run(python, "-c", SMOKE, cwd=place)
             report["torch beyond the bound"] = options.torch
     report["installed"] = installed

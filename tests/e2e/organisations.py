@@ -302,6 +302,11 @@ class Organisations:
     def start_hub(self, **moments: int | None) -> Process:
         return self._start("hub", "hub", self.federation, self.config, self.run, **moments)
 
+    def start_training(self, *options: str) -> Process:
+        """The hub as ``colonnade federation train`` starts it."""
+        words = ["colonnade", self.root, "federation", "train", self.federation, self.config]
+        return self._fork("hub", *words, "--out", self.run, *options)
+
     def start_prediction(self, ids: Path, out: Path, **moments: int | None) -> Process:
         """The hub, which predicts the samples of a file and ends."""
         return self._start("hub", "predict", self.federation, self.run, ids, out, **moments)
@@ -309,8 +314,11 @@ class Organisations:
     def _start(self, name: str, *arguments: Any, **moments: int | None) -> Process:
         words = [*map(str, arguments), f"clock={self._clock_of(name)}"]
         words += [f"{key}={number}" for key, number in moments.items() if number is not None]
+        return self._fork(name, *words)
+
+    def _fork(self, name: str, *words: Any) -> Process:
         self.log_of(name).touch()
-        process = self._nursery.start(words, self.log_of(name))
+        process = self._nursery.start([str(word) for word in words], self.log_of(name))
         self._processes.append(process)
         return process
 

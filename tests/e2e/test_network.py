@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
+from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,6 +16,7 @@ from colonnade.run.spec import parse_spec
 from colonnade.run.storage import read_json
 from e2e.organisations import Organisations, Process
 from federations import assert_bitwise_equal
+from live_runs import lines_of
 
 SECONDS = 120
 KILLED = -signal.SIGKILL
@@ -37,6 +42,40 @@ def test_separate_processes_give_the_bits_of_one(make: Any) -> None:
     for key in ("quality", "exchanges", "local_steps", "bytes_up", "bytes_down", "num_samples"):
         assert remote[key] == summary[key], key
     assert remote["fabric"] == "grpc"
+
+
+def test_the_hub_s_page_is_fed_with_what_the_run_writes(make: Any) -> None:
+    organisations = make(exchanges=4)
+    hub = organisations.start_training("--live")
+    organisations.wait_for_log("hub", "live page: ", 60)
+    said = re.search(r"live page: (\S+)", organisations.log_of("hub").read_text())
+    assert said is not None
+    place = urlsplit(said.group(1))
+    connection = HTTPConnection(str(place.hostname), place.port, timeout=60)
+    connection.request("GET", f"{place.path}events")
+    answer = connection.getresponse()  # before there is anything to tell
+    for name in ("shop", "telco"):
+        organisations.start_party(name)
+    content = answer.read().decode()  # until the hub ends
+    connection.close()
+    assert hub.wait(60) == 0, organisations.logs()
+
+    found: dict[str, list[Any]] = {}
+    for name, data in re.findall(r"^event: (.*)\ndata: (.*)$", content, re.M):
+        found.setdefault(name, []).append(json.loads(data))
+    assert found["run"][0]["parties"] == ["bank", "shop", "telco"]
+    assert found["run"][0]["fabric"] == "grpc"
+    told = [line for news in found["metrics"] for line in news["lines"]]
+    for kind in ("exchange", "evaluation"):
+        assert [line for line in told if line["kind"] == kind] == lines_of(organisations.run, kind)
+    lanes = [line for news in found["timeline"] for line in news["lines"]]
+    kept = lines_of(organisations.run, "intervals", "timeline.jsonl")
+    assert [line for line in lanes if line["kind"] == "intervals"] == kept
+    assert {name for line in kept for name in line["parties"]} >= {"shop", "telco"}
+    assert found["end"][-1]["exchanges"] == 4
+    assert list(found)[-1] == "closed"
+    # Paths and settings of the label holder stay where they are.
+    assert str(organisations.root) not in content
 
 
 @pytest.mark.parametrize("method", ["fedbcd", "flex"])

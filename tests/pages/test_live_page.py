@@ -89,6 +89,46 @@ def test_what_is_shown_equals_the_files(
     assert table["telco"][-1] == f"{computed:.2f} s"
 
 
+def seconds_of(spans: list[list[Any]]) -> float:
+    return sum(float(end) - float(begin) for begin, end, *_ in spans)
+
+
+def shown_seconds(text: str) -> float:
+    amount, unit = text.split()
+    return float(amount) * {"µs": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
+
+
+def test_lanes_privacy_and_delays_equal_the_files(
+    browse: Browse, serve: Callable[[Path], LiveService], tmp_path: Path
+) -> None:
+    (tmp_path / "telco.policy.toml").write_text("[budget]\nepsilon = 9000.0\ndelta = 1e-5\n")
+    noisy = {"protect": [{"kind": "perturb", "noise": 4.0}]}
+    tables = {name: {"file": str(tmp_path / f"{name}.csv"), "id": "id"} for name in PARTIES}
+    tables["telco"] |= {"policy": str(tmp_path / "telco.policy.toml"), **noisy}
+    run = trained_run(tmp_path, method={"name": "vafl"}, stop={"epochs": 2}, party=tables)
+    exchanges = lines_of(run, "exchange")
+    tab = opened(browse(), serve(run))
+
+    shown = {int(row[0]): float(row[1]) for row in rows(tab, "#privacy")}
+    spent = [line for line in exchanges if line.get("privacy", {}).get("telco")]
+    assert shown == {line["exchange"]: line["privacy"]["telco"]["epsilon"] for line in spent}
+    assert "budget of telco: ε 9,000" in tab.text_content("#privacy svg")
+    delays = {int(row[0]): (float(row[1]), float(row[2])) for row in rows(tab, "#delays")}
+    assert delays == {
+        line["exchange"]: (line["delays"]["mean"], line["delays"]["largest"]) for line in exchanges
+    }
+    assert max(largest for _, largest in delays.values()) > 0
+
+    intervals = lines_of(run, "intervals", "timeline.jsonl")
+    table = {row[0]: row[1:] for row in rows(tab, "#lane-table")}
+    for party in PARTIES:
+        for column, state in enumerate(("computing", "sending", "absent")):
+            kept = [line["parties"].get(party, {}).get(state, []) for line in intervals]
+            amount = sum(map(seconds_of, kept))
+            assert shown_seconds(table[party][column]) == pytest.approx(amount, rel=0.01), state
+    assert shown_seconds(table["telco"][0]) > 0
+
+
 def test_it_is_light_and_dark_wide_and_narrow_and_passes_axe(
     browse: Browse,
     serve: Callable[[Path], LiveService],
