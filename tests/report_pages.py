@@ -21,6 +21,7 @@ class Page(HTMLParser):
         self.tags: list[str] = []
         self.attributes: list[tuple[str, str, str]] = []
         self.words: list[str] = []
+        self.scripts: list[str] = []
         self.cells: list[list[str]] = []
         self.feed(source)
         self.close()
@@ -45,7 +46,9 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if "style" in self.open:
+        if "script" in self.open:
+            self.scripts.append(data)
+        if "style" in self.open or "script" in self.open:
             return
         self.words.append(data)
         if "td" in self.open or "th" in self.open:

@@ -10,8 +10,9 @@ import pytest
 
 from colonnade.quality.result_card import CardRow, ResultCard
 from colonnade.report import compare_runs, write_report
+from colonnade.report.curves import smoothed
 from colonnade.run.blueprint_files import write_card
-from live_runs import trained_run
+from live_runs import lines_of, trained_run
 
 from .conftest import Browse, no_sideways
 
@@ -35,6 +36,14 @@ def credit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+def middle_of(box: dict[str, float]) -> tuple[float, float]:
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def ring_x(place: Any) -> float:
+    return middle_of(place.locator(".reading-marks circle >> nth=0").bounding_box())[0]
+
+
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
 def test_the_report_is_accessible(
     browse: Browse,
@@ -51,6 +60,47 @@ def test_the_report_is_accessible(
     accessible(tab)
     no_sideways(tab)
     picture(tab, f"report-{width}-{'dark' if dark else 'light'}")
+
+
+def test_values_are_read_and_lines_switched_off_by_pointer_and_by_keyboard(
+    browse: Browse, credit: Path
+) -> None:
+    tab = browse()
+    tab.goto(write_report(credit).as_uri())
+    loss = tab.locator(".curves").first
+    reader, reading = loss.get_by_role("slider"), loss.locator(".reading")
+    lines = lines_of(credit, "exchange")
+    means = smoothed([line["loss"] for line in lines])
+
+    def said(place: int) -> str:
+        exchange, value = lines[place]["exchange"], lines[place]["loss"]
+        values = f"as recorded {value:.4g}, mean around {means[place]:.4g}"
+        return f"exchange {exchange}: {values}"
+
+    assert reading.text_content() == said(-1)
+    reader.focus()
+    tab.keyboard.press("Home")
+    assert reading.text_content() == said(0)
+    tab.keyboard.press("ArrowRight")
+    assert reader.get_attribute("aria-valuetext") == said(1)
+    # The ring around the value is on the line that was drawn.
+    ring, line = (
+        loss.locator(place).bounding_box()
+        for place in (".reading-marks circle >> nth=0", "[data-curve='0']")
+    )
+    tab.keyboard.press("End")
+    assert abs((line["x"] + line["width"]) - ring_x(loss)) < 2
+    tab.mouse.move(*middle_of(ring))
+    assert reading.text_content() == said(1)
+
+    recorded = loss.get_by_role("button", name="as recorded")
+    recorded.focus()
+    tab.keyboard.press("Enter")
+    assert recorded.get_attribute("aria-pressed") == "false"
+    assert not loss.locator("[data-curve='0']").is_visible()
+    assert "as recorded" not in reading.text_content()
+    tab.keyboard.press("Enter")
+    assert loss.locator("[data-curve='0']").is_visible()
 
 
 def test_the_comparison_is_accessible(

@@ -3,7 +3,7 @@
     write_report(Path("runs/first"))                   # runs/first/report.html
     write_comparison(rows, title=..., intro=..., out=Path("demo.html"), runs={...})
 
-A page has no scripts and loads nothing. A run that is still going is reported as far as it got.
+A page loads nothing, and runs no script but its own. A run that is still going is reported as far as it got.
 ``read_run`` gives the same facts as typed records. Nothing here trains or changes a run.
 """
 

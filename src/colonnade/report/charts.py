@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
+from colonnade.report.curves import Curve, readable_curves, thinned
 from colonnade.report.readable import (
     Quantity,
     format_bytes,
@@ -36,17 +37,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PALETTE",
-    "Curve",
     "PartyBars",
     "curves_chart",
     "party_bars_chart",
     "party_colours",
     "ranking_chart",
-    "smoothed",
-    "thinned",
 ]
 
-Tone = Literal["accent", "ink", "muted"]
 Size = Literal["wide", "half"]
 
 # Okabe and Ito (2008) without black, which is the page's own ink; grey is the eighth.
@@ -73,6 +70,8 @@ _MARKERS: Mapping[str, str] = {"accent": "o", "ink": "s", "muted": "^"}
 _MAX_POINTS = 1500
 _SECOND_ALPHA = 0.35
 _STEPS = [1, 2, 2.5, 5, 10]
+# What the page's script switches off; ``_svg`` makes attributes of these names.
+_CURVE = "curve-"
 
 _STYLE = {
     "svg.fonttype": "none",
@@ -97,17 +96,6 @@ _STYLE = {
 }
 # Matplotlib's settings belong to the whole process: one chart at a time may change them.
 _SETTINGS = threading.Lock()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Curve:
-    """A named line; NaN leaves a gap. ``faint`` is for raw values behind a smoothed line."""
-
-    name: str
-    xs: Sequence[float]
-    ys: Sequence[float]
-    tone: Tone = "accent"
-    faint: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +131,7 @@ def curves_chart(
     y_range: tuple[float, float] | None = None,
     levels: Sequence[tuple[str, float]] = (),
 ) -> str:
-    """Lines over exchanges, time or a share, as an SVG element.
+    """Lines over exchanges, time or a share, as an SVG element in a box.
 
     ``levels`` are named heights to compare with, such as what a guess reaches.
     """
@@ -152,8 +140,8 @@ def curves_chart(
         axes = figure.add_subplot()
         xs = [x for curve in curves for x in curve.xs if math.isfinite(x)] or [0.0]
         divisor, unit = unit_for("seconds", max(xs)) if x_is_seconds else (1.0, "")
-        for curve in curves:
-            _draw_curve(axes, curve, divisor)
+        for place, curve in enumerate(curves):
+            _draw_curve(axes, curve, divisor, f"{_CURVE}{place}")
         # The axis covers all recorded exchanges, also those whose values are gaps.
         room = 0.03 * (max(xs) - min(xs)) or 0.1 * abs(max(xs)) or 1.0
         axes.set_xlim((min(xs) - room) / divisor, (max(xs) + room) / divisor)
@@ -168,8 +156,11 @@ def curves_chart(
             )
         if y_range is not None:
             axes.set_ylim(*y_range)
-        axes.legend(loc="best", fontsize="small")
-        return _svg(figure, key, label)
+        axes.legend(loc="best", fontsize="small").set_gid(f"{_CURVE}legend")
+        picture = _svg(figure, key, label)
+        return readable_curves(
+            picture, curves, x_label=axes.get_xlabel(), divisor=divisor, corners=_corners(axes)
+        )
 
 
 def party_bars_chart(
@@ -238,24 +229,6 @@ def ranking_chart(rows: Sequence[tuple[str, float]], *, key: str, label: str, x_
         return _svg(figure, key, label)
 
 
-def smoothed(values: Sequence[float]) -> list[float]:
-    """The mean around each value, over up to a thirtieth of them all; NaN stays out of it."""
-    reach = min(len(values) // 60, 50) or min(len(values) // 10, 1)
-    means = []
-    for place, value in enumerate(values):
-        around = values[max(place - reach, 0) : place + reach + 1]
-        finite = [near for near in around if math.isfinite(near)]
-        means.append(math.fsum(finite) / len(finite) if math.isfinite(value) else math.nan)
-    return means
-
-
-def thinned(length: int, most: int) -> list[int]:
-    """At most so many places out of a sequence, evenly apart, the first and last among them."""
-    if length <= most:
-        return list(range(length))
-    return [round(step * (length - 1) / (most - 1)) for step in range(most)]
-
-
 @contextmanager
 def _styled() -> Iterator[None]:
     """The charts' own style, whatever else this process draws."""
@@ -268,7 +241,8 @@ def _styled() -> Iterator[None]:
 def _new_figure(*, figsize: tuple[float, float], layout: Literal["constrained"]) -> Figure:
     from matplotlib.figure import Figure
 
-    return Figure(figsize=figsize, layout=layout)
+    # SVG has 72 units to an inch: transforms of the figure are places in the picture.
+    return Figure(figsize=figsize, layout=layout, dpi=72)
 
 
 def _few_ticks(axes: Axes, most: int, *, integer: bool = False) -> None:
@@ -277,7 +251,18 @@ def _few_ticks(axes: Axes, most: int, *, integer: bool = False) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(most, steps=_STEPS, integer=integer))
 
 
-def _draw_curve(axes: Axes, curve: Curve, divisor: float) -> None:
+def _corners(axes: Axes) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Where (0, 0) and (1, 1) are in the picture that was drawn; its heights count from above."""
+    assert axes.figure is not None
+    tall = axes.figure.bbox.height
+    (left, bottom), (right, top) = axes.transData.transform([(0.0, 0.0), (1.0, 1.0)]).tolist()
+    return (
+        (round(left, 4), round(tall - bottom, 4)),
+        (round(right, 4), round(tall - top, 4)),
+    )
+
+
+def _draw_curve(axes: Axes, curve: Curve, divisor: float, gid: str) -> None:
     places = thinned(len(curve.xs), _MAX_POINTS)
     xs = [curve.xs[place] / divisor for place in places]
     ys = [curve.ys[place] for place in places]
@@ -295,6 +280,7 @@ def _draw_curve(axes: Axes, curve: Curve, divisor: float) -> None:
         alpha=0.6 if curve.faint else 1.0,
         marker=_MARKERS[curve.tone] if few and not curve.faint else "",
         markersize=3.0,
+        gid=gid,
     )
 
 
@@ -356,7 +342,9 @@ def _svg(figure: Figure, key: str, label: str) -> str:
         element.tag = element.tag.rpartition("}")[2]
         attributes = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
         if attributes.get("id") not in used:
-            attributes.pop("id", None)
+            name = attributes.pop("id", "")
+            if name.startswith(_CURVE):
+                attributes["data-curve"] = name.removeprefix(_CURVE)
         for name, value in attributes.items():
             if name == "id":
                 attributes[name] = f"{key}-{value}"

@@ -9,7 +9,8 @@ from typing import Any
 
 from colonnade.core.errors import StorageError
 from colonnade.quality.judgement import JUDGEMENT
-from colonnade.report.charts import Curve, Tone, curves_chart
+from colonnade.report.charts import curves_chart
+from colonnade.report.curves import Curve, Tone
 from colonnade.report.markup import count, figure, number, table, text
 
 __all__ = ["judgement_section"]

@@ -1,14 +1,18 @@
 """HTML: escaped text, numbers, tables, figures, and the page around them.
 
-A page loads nothing: it has no script, its charts are inline, and its content policy forbids the
-rest. Which sections a page has is in ``sections`` and ``page``.
+A page loads nothing: its charts and its one script are inline, and its content policy allows that
+script alone, by its hash, and forbids the rest. Which sections a page has is in ``sections`` and
+``page``.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import math
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 
 from colonnade.core.printable import printable
@@ -63,6 +67,18 @@ thead th{color:var(--muted);font-weight:600}th{font-weight:500}
 .num{text-align:right;white-space:nowrap}
 .dot{display:inline-block;width:.75em;height:.75em;border-radius:.15em;margin-right:.45em;
 border:1px solid var(--muted)}
+.reader{cursor:crosshair}.reader:focus-visible{outline:2px solid var(--accent);outline-offset:2px}
+.reading{color:var(--muted);font-size:.85rem;min-height:1.5em;font-variant-numeric:tabular-nums}
+.reading-marks line{stroke:var(--muted);stroke-width:.8}
+.reading-marks circle{fill:none;stroke:var(--ink);stroke-width:1.2}
+.keys{display:flex;flex-wrap:wrap;gap:.4rem}
+.keys button{font:inherit;font-size:.85rem;color:inherit;background:none;
+border:1px solid var(--line);border-radius:1rem;padding:.15rem .7rem;cursor:pointer;
+min-height:1.7rem}
+.keys button[aria-pressed=false]{color:var(--muted);text-decoration:line-through}
+.keys i{display:inline-block;width:1.4em;margin-right:.45em;vertical-align:middle;
+border-top:2px solid var(--accent)}.keys i.ink{border-top:2px dashed var(--ink)}
+.keys i.muted{border-top:2px dotted var(--muted)}.keys i.faint{border-top:1px solid var(--muted)}
 details{margin:.6rem 0}summary{cursor:pointer;color:var(--muted)}
 pre{background:var(--panel);border:1px solid var(--line);border-radius:.5rem;padding:.8rem;
 overflow-x:auto;font-size:.82rem;line-height:1.4}
@@ -149,14 +165,17 @@ def _scrolling(label: str) -> str:
 
 def write_page(title: str, body: str, out: Path) -> Path:
     """Write a page atomically: a reader sees the old one or the new one, never a part."""
+    script = (files("colonnade.report") / "assets" / "report.js").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
     page = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        "content=\"default-src 'none'; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{text(title)}</title>\n<style>{_CSS}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
+        f"<body>\n<main>\n{body}</main>\n<script>{script}</script>\n</body>\n</html>\n"
     )
     write_atomically(out, page.encode("utf-8"))
     return out

@@ -7,15 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from colonnade.report.axes import axis_of, compared_with
-from colonnade.report.charts import (
-    Curve,
-    PartyBars,
-    Tone,
-    curves_chart,
-    party_bars_chart,
-    smoothed,
-    thinned,
-)
+from colonnade.report.charts import PartyBars, curves_chart, party_bars_chart
+from colonnade.report.curves import Curve, Tone, smoothed, thinned
 from colonnade.report.judgement_section import judgement_section
 from colonnade.report.markup import (
     NOT_RECORDED,
