@@ -3,8 +3,8 @@
     write_report(Path("runs/first"))                   # runs/first/report.html
     write_comparison(rows, title=..., intro=..., out=Path("demo.html"), runs={...})
 
-A page loads nothing, and runs no script but its own. A run that is still going is reported as far as it got.
-``read_run`` gives the same facts as typed records. Nothing here trains or changes a run.
+A page loads nothing, and runs no script but its own. A run that is still going is reported as far
+as it got. ``read_run`` gives the same facts as typed records. Nothing here trains or changes a run.
 """
 
 from colonnade.report.comparison import compare_runs
