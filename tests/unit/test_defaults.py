@@ -43,7 +43,8 @@ def tables_of(name: str) -> tuple[dict[str, pd.DataFrame], pd.Series[Any]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "margin"), [("breast_cancer", 0.02), ("wine", 0.03), ("diabetes", 0.05)]
+    ("name", "margin"),
+    [("breast_cancer", 0.02), ("wine", 0.03), ("diabetes", 0.05), ("digits", 0.01)],
 )
 def test_close_to_the_better_of_scikit_learns_models(name: str, margin: float) -> None:
     blocks, labels = tables_of(name)

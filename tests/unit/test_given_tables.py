@@ -330,7 +330,8 @@ def test_columns_named_by_numbers() -> None:
         ({"p": TABLE[BANK], "P": TABLE[TELCO]}, TABLE[LEFT], "capital letters only"),
         ({"bank": [1, 2, 3]}, TABLE[LEFT], "got list"),
         ([TABLE], TABLE[LEFT], "by the party's name"),
-        ({"bank": TABLE[BANK].set_index(["age", "pay"])}, TABLE[LEFT], "2 levels"),
+        ({"bank": TABLE[BANK].set_index(["age", "pay"])}, TABLE[LEFT], "2 levels of its index"),
+        ({"bank": pd.concat({"a": TABLE[BANK]}, axis=1)}, TABLE[LEFT], "2 levels of its columns"),
         ({"bank": TABLE[BANK]}, pd.Series(DAYS, index=TABLE.index), "datetime64"),
         ({"bank": TABLE[BANK]}, [dt.time(1)] * NUM_SAMPLES, "no ids"),
         ({"bank": TABLE[BANK]}, None, "labels: missing"),
@@ -343,3 +344,10 @@ def test_what_can_not_be_used_is_said(blocks: Any, labels: Any, telling: str) ->
     with pytest.raises(ColonnadeError) as caught:
         quick(blocks, labels)
     assert telling in str(caught.value)
+
+
+def test_a_party_may_be_named_by_a_digit(tmp_path: Path) -> None:
+    blocks = {"1": TABLE[BANK], "2": TABLE[TELCO]}
+    result = quick(blocks, TABLE[LEFT], label_holder="1")
+    loaded = Result.load(result.save(tmp_path / "model"))
+    pd.testing.assert_series_equal(loaded.predict(blocks), result.predict(blocks))

@@ -19,6 +19,7 @@ from colonnade.quality.headline import headline_of
 from colonnade.quality.intervals import interval_of
 from colonnade.quality.result_card import ResultCard, guess_row
 from colonnade.report import write_report
+from colonnade.report.markup import number
 from colonnade.run.result import Result
 from messages import says
 
@@ -101,6 +102,16 @@ def test_a_card_is_kept_with_the_model(tmp_path: Path) -> None:
     (tmp_path / "run" / "card.json").write_bytes((tmp_path / "model" / "card.json").read_bytes())
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
     assert page.index("bank alone") < page.index("Exchanges")
+    # In the terminal, in a notebook and on the page: every row, its value and its interval.
+    terminal, notebook = "\n".join(card.lines()), result._repr_html_()
+    for row in card.rows:
+        assert row.low <= row.value <= row.high
+        assert f"{row.who}" in terminal
+        assert f"{row.value:.3f}  ({row.low:.3f} to {row.high:.3f})" in terminal
+        assert f"<td>{row.value:.3f}</td><td>{row.low:.3f} to {row.high:.3f}</td>" in notebook
+        for shown in (row.who, number(row.value), number(row.low), number(row.high)):
+            assert shown in page[: page.index("Exchanges")]
+    assert card.rows[0].who == "the commonest class"
     assert Result.load(tmp_path / "run").card() == card
 
 

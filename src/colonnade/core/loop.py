@@ -24,7 +24,8 @@ class Stop:
     ``least_exchanges``, which small tables need. Evaluations come every ``evaluate_every``
     exchanges, once per epoch if not given. ``seconds`` limits the time by the fabric's clock, with
     evaluations and without the time in which no process trained; the exchange under way is
-    finished.
+    finished. ``refit`` trains anew on all rows afterwards, validation rows included, for as many
+    epochs as were best; ``"auto"`` where that is quick and costs no privacy.
     """
 
     exchanges: int | None = None
@@ -35,6 +36,7 @@ class Stop:
     metric: str | None = None
     evaluate_every: int | None = None
     seconds: float | None = None
+    refit: bool | Literal["auto"] = False
 
     def __post_init__(self) -> None:
         if self.exchanges is None and self.epochs is None:
@@ -45,6 +47,10 @@ class Stop:
                 raise ConfigError(f"{name}: must be at least 1, got {value}")
         if self.seconds is not None and not 0 < self.seconds < math.inf:
             raise ConfigError(f"seconds: must be above 0, got {self.seconds}")
+        if self.refit is True and self.patience is None:
+            raise ConfigError("refit: needs patience, which finds how long to train on all rows")
+        if self.refit is True and self.seconds is not None:
+            raise ConfigError("refit: trains twice, and seconds limits one; leave one of them out")
 
     def num_exchanges(self, per_epoch: int) -> int:
         """How many exchanges there will be at most, if so many go once through the samples."""

@@ -174,7 +174,7 @@ def _as_values(item: Any, where: str) -> Block | pd.DataFrame | np.ndarray[Any, 
             if isinstance(index, pd.MultiIndex):
                 remedy = "reset_index(), and name one column in id_column"
                 raise DataError(
-                    f"{where}: its {axis} has {index.nlevels} levels; "
+                    f"{where}: {index.nlevels} levels of its {axis}; "
                     + (remedy if axis == "index" else "give every column one name")
                 )
         return item

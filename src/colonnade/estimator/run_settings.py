@@ -28,6 +28,7 @@ _SAID_BY_PARAMETERS: Mapping[str, str] = {
     "data.split": "validation_fraction",
     "stop.epochs": "epochs",
     "stop.patience": "patience",
+    "stop.refit": "refit",
     "defaults.encoder": "hidden and embedding, or as settings.party.NAME.encoder",
     "defaults.optimizer": "optimizer and learning_rate",
     "label_holder.name": "label_holder",
@@ -97,7 +98,7 @@ def _said(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _stop(of: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """When training ends: whoever says how many epochs decides about patience too."""
-    own = given.get("stop", {})
+    own = {**given.get("stop", {}), **_said({"refit": of["refit"]})}
     if of["epochs"] is not None:
         return {**own, "epochs": of["epochs"], "patience": of["patience"]}
     return {**dump(STOP), **own, **_said({"patience": of["patience"]})}

@@ -54,6 +54,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         batch_size: int | None = None,
         patience: int | None = None,
         validation_fraction: float | None = None,
+        refit: bool | None = None,
         dtype: Literal["float32", "float64"] = "float64",
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
@@ -72,6 +73,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.batch_size = batch_size
         self.patience = patience
         self.validation_fraction = validation_fraction
+        self.refit = refit
         self.dtype = dtype
         self.random_state = random_state
         self.warm_start = warm_start
@@ -200,6 +202,8 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
         patience: Evaluations without improvement after which training ends; with epochs, None
             never ends early.
         validation_fraction: The share of samples that patience watches.
+        refit: Whether to train anew in the end, on all samples, for as many epochs as patience
+            found best.
         dtype: The type of weights and activations.
         random_state: The seed, or a generator that gives one.
         warm_start: Whether another ``fit`` begins with the weights, scales and classes of the last.
@@ -290,8 +294,8 @@ class VerticalRegressor(RegressorMixin, _VerticalEstimator):  # type: ignore[mis
 
     The target is centred and scaled for training; predictions are in its own unit. The parameters
     are those of ``VerticalClassifier``: parties, label_holder, method, hidden, embedding, fusion,
-    combine, optimizer, learning_rate, epochs, batch_size, patience, validation_fraction, dtype,
-    random_state, warm_start and settings.
+    combine, optimizer, learning_rate, epochs, batch_size, patience, validation_fraction, refit,
+    dtype, random_state, warm_start and settings.
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> VerticalRegressor:

@@ -19,6 +19,7 @@ from colonnade.federate.alignment import HolderTable, Samples, known_samples
 from colonnade.run.assembly import Blueprint, TrainingData
 from colonnade.run.fitting import blueprint_of
 from colonnade.run.party_building import make_plans
+from colonnade.run.refit import refuse_refit
 from colonnade.run.samples import Roll, draw_roll, narrowed, usable_samples
 from colonnade.run.spec import DataSpec, LabelHolderSpec, PartySpec, RunSpec, plain_spec
 from colonnade.run.storage import read_json
@@ -83,6 +84,8 @@ class RemoteRun:
         name: str,
     ) -> RemoteRun:
         """Split the samples and fit what the label holder fits."""
+        refuse_refit(spec, "between organisations every party would release its samples twice")
+        spec = replace(spec, stop=replace(spec.stop, refit=False))
         taking_part = away if holder.block is None else (*away, holder.name)
         owners = spec.method.participants(tuple(sorted(taking_part)), holder.name)
         samples = known_samples(holder, owners, alignment)

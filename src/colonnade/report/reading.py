@@ -18,6 +18,7 @@ from colonnade.formats import RUN, format_of
 from colonnade.report.fields import Fields, parse_json, read_bytes, read_json
 from colonnade.report.missing_reading import Missing, read_missing
 from colonnade.report.worth_section import WorthFacts, read_worth
+from colonnade.run.history import FIRST
 
 __all__ = [
     "EvaluationPoint",
@@ -292,13 +293,18 @@ def read_run(directory: Path) -> RunRecord:
     config = read_json(directory / "config.json", _CONFIG_REMEDY)
     lines = _Lines(directory / "metrics.jsonl")
     lines.read()
+    evaluated = lines
+    if (directory / FIRST).is_dir():
+        # Only the first of two trainings held samples out to evaluate on.
+        evaluated = _Lines(directory / FIRST / "metrics.jsonl")
+        evaluated.read()
     summary_path = directory / "summary.json"
     return RunRecord(
         directory=directory,
         config=config,
         summary=_read_summary(summary_path) if summary_path.exists() else None,
         exchanges=tuple(lines.exchanges),
-        evaluations=tuple(lines.evaluations),
+        evaluations=tuple(evaluated.evaluations),
         num_unknown=lines.num_unknown,
         half_written=lines.half_written,
         left=_read_left(directory / "left.json"),

@@ -16,6 +16,7 @@ from typing import Any
 from colonnade.core.errors import ColonnadeError
 from colonnade.quality.result_card import CARD
 from colonnade.report.charts import party_colours
+from colonnade.run.history import FIRST
 from colonnade.run.timeline_file import TIMELINE
 
 __all__ = ["News", "RunFeed"]
@@ -42,8 +43,8 @@ class RunFeed:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._metrics = _Tail(root / "metrics.jsonl")
-        self._timeline = _Tail(root / TIMELINE)
+        self._metrics = _Tail("metrics.jsonl")
+        self._timeline = _Tail(TIMELINE)
         self._said: dict[str, Any] = {}
 
     def news(self) -> Iterator[News]:
@@ -54,10 +55,15 @@ class RunFeed:
             they replace all before), ``card`` and ``end`` (how it ended); each only if it changed.
         """
         config = _read(self._root / "config.json")
-        if config is not None:
-            yield from self._changed("run", _about(self._root, config))
+        about = config or _read(self._root / FIRST / "config.json")
+        if about is not None:
+            yield from self._changed("run", _about(self._root, about))
+        # Of two trainings, the first one until the second has begun.
+        place = self._root
+        if config is None and (place / FIRST / "config.json").exists():
+            place = place / FIRST
         for name, tail in (("metrics", self._metrics), ("timeline", self._timeline)):
-            is_new, lines = tail.look()
+            is_new, lines = tail.look(place)
             if lines or is_new:
                 yield name, {"reset": is_new, "lines": _thinned(lines)}
         yield from self._changed("card", _read(self._root / CARD))
@@ -74,15 +80,16 @@ class RunFeed:
 class _Tail:
     """The lines of a file that were added since the last look; all of them if it was replaced."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._offset = 0
         self._inode = 0
 
-    def look(self) -> tuple[bool, list[dict[str, Any]]]:
+    def look(self, root: Path) -> tuple[bool, list[dict[str, Any]]]:
+        path = root / self._name
         try:
-            with self._path.open("rb") as file:
-                status = self._path.stat()
+            with path.open("rb") as file:
+                status = path.stat()
                 is_new = status.st_size < self._offset or status.st_ino != self._inode
                 if is_new:
                     self._offset, self._inode = 0, status.st_ino

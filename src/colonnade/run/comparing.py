@@ -20,7 +20,7 @@ from colonnade.run.records import MemoryRecords, settle_in
 from colonnade.run.samples import Roll
 from colonnade.run.spec import PartySpec
 
-__all__ = ["card_maker"]
+__all__ = ["card_maker", "epochs_of"]
 
 
 def card_maker(
@@ -28,8 +28,13 @@ def card_maker(
     data: TrainingData,
     federation: Federation,
     quality: Mapping[str, Mapping[str, float]],
+    first: tuple[Blueprint, TrainingData] | None = None,
 ) -> Callable[[bool], ResultCard | None]:
-    """A function that makes the card; with ``alone``, it trains the label holder by itself."""
+    """A function that makes the card; with ``alone``, it trains the label holder by itself.
+
+    Where a ``first`` training found the length of this one, the label holder alone has a first one
+    too.
+    """
 
     def make(alone: bool) -> ResultCard | None:
         parts = [part for part in ("test", "validation") if part in data.labels]
@@ -42,7 +47,7 @@ def card_maker(
         rows = [guess_row(metric, task, data.labels["train"], values)]
         note = _why_not_alone(blueprint, data)
         if alone and not note:
-            outputs = _outputs(_trained_alone(blueprint, data), part)
+            outputs = _outputs(_trained_alone(blueprint, data, first), part)
             rows.append(card_row(f"{holder} alone", metric, task, outputs, values))
         name = blueprint.spec.method.info.name
         who = f"together ({name})" if len(blueprint.owners) > 1 else name
@@ -84,8 +89,24 @@ def _why_not_alone(blueprint: Blueprint, data: TrainingData) -> str:
 
 @torch.inference_mode(False)
 @torch.enable_grad()
-def _trained_alone(blueprint: Blueprint, data: TrainingData) -> Federation:
+def _trained_alone(
+    blueprint: Blueprint, data: TrainingData, first: tuple[Blueprint, TrainingData] | None
+) -> Federation:
     """The label holder's own columns, the same samples, settings and seed, and nobody else."""
+    if first is None:
+        return _train_alone(blueprint, data)[0]
+    federation, loop = _train_alone(*first)
+    length = epochs_of(loop.best_exchange or loop.exchange, federation.exchanges_per_epoch)
+    spec = replace(blueprint.spec, stop=replace(blueprint.spec.stop, epochs=length))
+    return _train_alone(replace(blueprint, spec=spec), data)[0]
+
+
+def epochs_of(num_exchanges: int, per_epoch: int) -> int:
+    """So many exchanges as whole epochs, one at least."""
+    return max(1, round(num_exchanges / per_epoch))
+
+
+def _train_alone(blueprint: Blueprint, data: TrainingData) -> tuple[Federation, LoopState]:
     holder, spec = blueprint.label_holder, blueprint.spec
     own = replace(spec.party.get(holder, PartySpec()), protect=None, policy=None)
     spec = replace(
@@ -121,4 +142,4 @@ def _trained_alone(blueprint: Blueprint, data: TrainingData) -> Federation:
             records.checkpoint(federation, loop)
     if spec.stop.patience is not None and loop.best_exchange not in (0, loop.exchange):
         records.end_with(federation, loop.best_exchange)
-    return federation
+    return federation, loop

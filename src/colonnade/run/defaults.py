@@ -13,7 +13,7 @@ from colonnade.core.loop import Stop
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.models import MLPFusionSpec, MLPSpec
 
-__all__ = ["BATCH_SIZE", "ENCODER", "FUSION", "OPTIMIZER", "STOP", "without_validation"]
+__all__ = ["BATCH_SIZE", "ENCODER", "FUSION", "LEAST", "OPTIMIZER", "STOP", "without_validation"]
 
 BATCH_SIZE = 64
 ENCODER = MLPSpec(hidden=(64,), embedding=32)
@@ -21,14 +21,14 @@ FUSION = MLPFusionSpec(hidden=(32,))
 # Of every party and of the label holder alike, however many parties there are.
 OPTIMIZER = OptimizerSpec(name="adamw", lr=1e-3, options={"weight_decay": 0.1})
 # Ends by the loss on the validation part, with the best weights, and not before small tables had
-# their steps.
-STOP = Stop(epochs=60, least_exchanges=500, patience=20, metric="loss")
+# their steps; then once more on all rows, where that is quick and costs no privacy.
+STOP = Stop(epochs=60, least_exchanges=500, patience=20, metric="loss", refit="auto")
 # Without validation nothing tells when to stop.
-_EPOCHS, _LEAST = 20, 300
+_EPOCHS, LEAST = 20, 300
 
 
 def without_validation(stop: Stop) -> Stop:
     """The default end of training where no sample is held out; any other ``stop`` as it is."""
-    if stop != STOP:
+    if replace(stop, refit=STOP.refit) != STOP:
         return stop
-    return replace(Stop(epochs=_EPOCHS), least_exchanges=_LEAST)
+    return replace(Stop(epochs=_EPOCHS), least_exchanges=LEAST)

@@ -43,6 +43,7 @@ from colonnade.run.lanes import Lanes
 from colonnade.run.lineage import lineage_of
 from colonnade.run.missing_blocks import Findings, look_at_missing, warnings_of
 from colonnade.run.records import MemoryRecords, Records, settle_in
+from colonnade.run.refit import Trained, refits, train_twice
 from colonnade.run.result import Result, open_result
 from colonnade.run.samples import arrange, without
 from colonnade.run.sources import Sources, load_sources
@@ -104,12 +105,33 @@ def train(
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
     require_trackers(spec.record.trackers)
-    if resume and directory is not None:
-        spec = resumed_spec(directory, spec)
     sources = sources or load_sources(spec)
+
+    def once(spec: RunSpec, directory: Path | None, resume: bool, is_first: bool) -> Trained:
+        told, called = (tell, callback) if is_first else (None, None)
+        return _train_once(spec, sources, directory, resume, watcher, told, called, earlier)
+
+    begun = directory if resume else None
+    if refits(spec, len(sources.labels.ids), begun, starts_anew=not (earlier or spec.start.run)):
+        return train_twice(spec, once, directory, resume=resume)
+    return once(spec, directory, resume, True).result
+
+
+def _train_once(
+    spec: RunSpec,
+    sources: Sources,
+    directory: Path | None,
+    resume: bool,
+    watcher: Watcher | None,
+    tell: Callable[[str], None] | None,
+    callback: Callback | None,
+    earlier: Result | None,
+) -> Trained:
+    """One training, from settings to a result."""
+    spec = resumed_spec(directory, spec) if resume and directory is not None else spec
     arrangement = arrange(spec, sources)
     blueprint = fit_blueprint(spec, sources, arrangement)
-    known = None if earlier is None else earlier.as_earlier()
+    known = earlier.as_earlier() if earlier else None
     joining = joining_of(spec, blueprint, arrangement, known)
     blueprint = joining.inherit(blueprint) if joining else blueprint
     data = blueprint.training_data(arrangement)
@@ -124,9 +146,10 @@ def train(
         records = MemoryRecords()
         settle_in(federation, records, local_parties(federation))
         before = joining.begin(federation, blueprint, data, spec) if joining else {}
-        return train_federation(
+        result = train_federation(
             blueprint, data, federation, LoopState(), records, watcher, joining, before, callback
         )
+        return Trained(result, blueprint, data)
     run = RunDirectory(directory, resume=resume)
     try:
         if resume:
@@ -137,10 +160,8 @@ def train(
             loop = run.resume(federation, keeps_best=blueprint.spec.stop.patience is not None)
             run.log(f"resumed after exchange {loop.exchange}")
         write_blueprint(directory, blueprint)
-        before = {}
-        if joining and loop.exchange > 0:
-            before = joining.recall(directory)
-        elif joining:
+        before = joining.recall(directory) if joining and loop.exchange > 0 else {}
+        if joining and loop.exchange == 0:
             before = joining.begin(federation, blueprint, data, spec, directory)
         if loop.exchange == 0:
             run.checkpoint(federation, loop)  # whatever happens, there is one to go back to
@@ -148,7 +169,7 @@ def train(
             blueprint, data, federation, loop, run, watcher, joining, before, callback
         )
         write_calibration(directory, result.calibration)
-        return result
+        return Trained(result, blueprint, data)
     except ColonnadeError as error:
         run.log(f"{type(error).__name__}: {error}")
         raise

@@ -39,6 +39,7 @@ def fit(
     task: Literal["binary", "multiclass", "regression"] | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
+    refit: bool | None = None,
     seed: int = 0,
     encoder: Factories | None = None,
     head: Factories | None = None,
@@ -69,6 +70,8 @@ def fit(
         task: The kind of the label; by default chosen from the labels.
         epochs: Passes over the training part.
         batch_size: Samples per exchange.
+        refit: Whether to train anew in the end, on all rows but the test part's, for as many epochs
+            as the validation part found best. Its quality on that part is the first training's.
         seed: The seed of splits, batches, first weights and noise.
         encoder: A function that makes a party's encoder, from the number of its prepared columns
             (of images: the shape of one) and the width of the embedding; one for all, or by party.
@@ -105,7 +108,7 @@ def fit(
     """
     id_columns = _id_columns(id_column, ids, blocks)
     spec = with_code(
-        _spec(method, task, epochs, batch_size, seed, id_columns, settings),
+        _spec(method, task, epochs, batch_size, refit, seed, id_columns, settings),
         blocks,
         encoder=encoder,
         head=head,
@@ -157,6 +160,7 @@ def _spec(
     task: str | None,
     epochs: int | None,
     batch_size: int | None,
+    refit: bool | None,
     seed: int,
     id_columns: Mapping[str, str],
     settings: Mapping[str, Any] | None,
@@ -171,6 +175,7 @@ def _spec(
     values["method"] = parse(Method, method, choices=CHOICES, path="method")  # type: ignore[type-abstract]
     for section, key, value in (
         ("stop", "epochs", epochs),
+        ("stop", "refit", refit),
         ("data", "batch_size", batch_size),
         ("label_holder", "task", task),
     ):

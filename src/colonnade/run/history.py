@@ -11,7 +11,10 @@ import pandas as pd
 
 from colonnade.core.errors import StorageError
 
-__all__ = ["history_of", "recorded_lines"]
+__all__ = ["FIRST", "history_of", "recorded_lines"]
+
+# Where a run directory keeps the training that found how long to train on all rows.
+FIRST = "first"
 
 
 def history_of(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -23,8 +26,14 @@ def history_of(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def recorded_lines(root: Path) -> list[dict[str, Any]]:
-    """The whole lines of a run directory's metrics; none of a saved model."""
-    file = root / "metrics.jsonl"
+    """The whole lines of a run directory's metrics; none of a saved model.
+
+    Before them come those of the first of two trainings, which alone has evaluations.
+    """
+    return [*_lines(root / FIRST / "metrics.jsonl"), *_lines(root / "metrics.jsonl")]
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
     # What follows the last end of a line was cut off while it was written.
