@@ -18,6 +18,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_sp
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
 
 from colonnade.core.errors import ColonnadeError, ConfigError, DataError, Diverged
 from colonnade.estimator import VerticalClassifier, VerticalRegressor
@@ -494,3 +495,28 @@ def test_every_refusal_is_a_colonnade_error_and_a_value_error() -> None:
     with pytest.raises(ValueError) as caught:
         VerticalClassifier(parties={"a": ["age"]}, **FAST).fit(NAMED, TARGET)
     assert isinstance(caught.value, ColonnadeError)
+
+
+class TestEncodersOfOnesOwn:
+    def test_a_function_makes_every_partys_network(self) -> None:
+        rows = np.random.default_rng(0).normal(size=(40, 4))
+        target = rows[:, 0] > 0
+        seen: list[tuple[Any, int]] = []
+
+        def linear(columns: int, width: int) -> nn.Module:
+            seen.append((columns, width))
+            return nn.Linear(columns, width)
+
+        model = VerticalClassifier(encoder=linear, embedding=3, epochs=1, random_state=0)
+        model.fit(rows, target)
+        assert set(seen) == {(2, 3)}
+        assert isinstance(model.result_.modules["party_1"].get_submodule("encoder"), nn.Linear)
+        assert clone(model).fit(rows, target).predict(rows).shape == (40,)
+
+    def test_what_does_not_fit_is_said(self) -> None:
+        rows = np.random.default_rng(0).normal(size=(40, 4))
+        target = rows[:, 0] > 0
+        with pytest.raises(ConfigError, match=says("encoder", "hidden")):
+            VerticalClassifier(encoder=nn.Linear, hidden=[4]).fit(rows, target)
+        with pytest.raises(ConfigError, match=says("encoder: no party 'bank'")):
+            VerticalClassifier(encoder={"bank": nn.Linear}).fit(rows, target)

@@ -142,7 +142,7 @@ def test_an_interrupted_one_goes_on(tmp_path: Path, after: int) -> None:
 def test_in_memory_an_interruption_leaves_the_first_trainings_model() -> None:
     cut = train(parse_spec(WINE), watcher=Interrupts(9))
     assert cut.summary["stopped_by"] != "interrupted"
-    assert "refit" not in cut.summary
+    assert cut.summary["refit"] is None
 
 
 def test_estimators_have_it() -> None:
@@ -153,7 +153,7 @@ def test_estimators_have_it() -> None:
     assert model.result_.summary["num_samples"] == {"train": 80}
     assert model.result_.summary["refit"]["num_samples"] == {"train": 68, "validation": 12}
     off = VerticalClassifier(refit=False, epochs=4, patience=2, random_state=0).fit(joined, labels)
-    assert "refit" not in off.result_.summary
+    assert off.result_.summary["refit"] is None
     with pytest.raises(ConfigError, match=r"settings.stop.refit: pass it as the parameter refit"):
         VerticalClassifier(settings={"stop": {"refit": True}}).fit(joined, labels)
 

@@ -27,6 +27,7 @@ from colonnade.estimator.columns import (
 )
 from colonnade.estimator.run_settings import fills_missing, run_spec
 from colonnade.run.engine import train
+from colonnade.run.given_code import Factories, with_code
 from colonnade.run.result import Result
 from colonnade.run.sources import Sources
 
@@ -46,6 +47,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         method: str | Mapping[str, Any] = "splitnn",
         hidden: Sequence[int] | None = None,
         embedding: int | None = None,
+        encoder: Factories | None = None,
         fusion: str | Mapping[str, Any] | None = None,
         combine: Literal["concat", "mean"] | None = None,
         optimizer: str | Mapping[str, Any] | None = None,
@@ -65,6 +67,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.method = method
         self.hidden = hidden
         self.embedding = embedding
+        self.encoder = encoder
         self.fusion = fusion
         self.combine = combine
         self.optimizer = optimizer
@@ -147,6 +150,9 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         named = hasattr(self, "feature_names_in_")
         parties = assign_columns(self.parties, names, named=named, numbers=self._numbers)
         spec = run_spec(self.get_params(deep=False), kind, len(table))
+        if self.encoder is not None and self.hidden is not None:
+            raise ConfigError("encoder: makes the whole network; leave hidden out")
+        spec = with_code(spec, parties, encoder=self.encoder)
         weights = None
         if sample_weight is not None:
             # Its dtype and length as scikit-learn checks them; a negative one is refused below.
@@ -192,6 +198,8 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
         method: The method's name, or a table of its settings with ``name``.
         hidden: The widths of the hidden layers of every encoder.
         embedding: The width of every embedding.
+        encoder: A function that makes a party's network in place of ``hidden``, from the number of
+            its prepared columns and the embedding's width; one for all, or by party.
         fusion: The kind of fusion, or a table of its settings with ``kind``.
         combine: How embeddings are combined before the fusion.
         optimizer: The optimizer's name, or a table of its settings with ``name``.
@@ -293,9 +301,9 @@ class VerticalRegressor(RegressorMixin, _VerticalEstimator):  # type: ignore[mis
     """Predict a number by columns that several parties hold.
 
     The target is centred and scaled for training; predictions are in its own unit. The parameters
-    are those of ``VerticalClassifier``: parties, label_holder, method, hidden, embedding, fusion,
-    combine, optimizer, learning_rate, epochs, batch_size, patience, validation_fraction, refit,
-    dtype, random_state, warm_start and settings.
+    are those of ``VerticalClassifier``: parties, label_holder, method, hidden, embedding, encoder,
+    fusion, combine, optimizer, learning_rate, epochs, batch_size, patience, validation_fraction,
+    refit, dtype, random_state, warm_start and settings.
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> VerticalRegressor:

@@ -205,6 +205,8 @@ def summarize(
         "num_rows": dict(blueprint.num_rows),
         **(findings or Findings()).plain,
         "start": start,
+        # How a first training ended, if this is the second, on all rows.
+        "refit": None,
         "local_steps": local_steps,
         "bytes_up": {name: item.bytes_up for name, item in traffic.items()},
         "bytes_down": {name: item.bytes_down for name, item in traffic.items()},
