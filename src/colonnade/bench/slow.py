@@ -43,9 +43,14 @@ _METHODS: Mapping[str, tuple[Any, float]] = {
     "laser": ({"name": "laser", "heads": "label_holder"}, 0.1),
     "easter": ("easter", 0.1),
 }
+_CASES = (
+    *("splitnn", "async", "vafl", "flex", "flex-exchange"),
+    *(f"simulated-{name}" for name in _METHODS),
+    *("round-robin-splitnn", "round-robin-async"),
+)
 
 
-def bench_slow(fast: bool) -> list[dict[str, Any]]:
+def bench_slow(fast: bool, cases: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
     """Rows: methods with and without a slow party; Flex's exchange; simulations; taking turns."""
     logging.getLogger("colonnade").setLevel(logging.ERROR)
     runs = 1 if fast else 3
@@ -54,12 +59,7 @@ def bench_slow(fast: bool) -> list[dict[str, Any]]:
         SlowFederation(Path(place)).running() as federation,
     ):
         bench = _Bench(federation, _FAST_TARGET if fast else _TARGET, runs)
-        return [
-            *(bench.slowed(name) for name in ("splitnn", "async", "vafl", "flex")),
-            bench.flex_exchange(),
-            *(bench.simulated(name) for name in _METHODS),
-            *(bench.taking_turns(name) for name in ("splitnn", "async")),
-        ]
+        return [bench.measure(case) for case in _CASES if not cases or case in cases]
 
 
 class _Bench:
@@ -67,6 +67,18 @@ class _Bench:
         self._federation = federation
         self._target = target
         self._runs = runs
+
+    def measure(self, case: str) -> dict[str, Any]:
+        """The row of a case."""
+        if case == "flex-exchange":
+            return self.flex_exchange()
+        for prefix, measure in (
+            ("simulated-", self.simulated),
+            ("round-robin-", self.taking_turns),
+        ):
+            if case.startswith(prefix):
+                return measure(case.removeprefix(prefix))
+        return self.slowed(case)
 
     def _settings(self, name: str) -> dict[str, Any]:
         method, rate = _METHODS[name]

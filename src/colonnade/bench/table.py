@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from colonnade.files import check_place, fill_place
 
-__all__ = ["GOALS", "bench_table", "check_bench_page", "fill_bench_page", "with_goals"]
+__all__ = ["GOALS", "WITHOUT_GOAL", "bench_table", "check_bench_page", "fill_bench_page", "with_goals"]
 
 _END = "<!-- end of bench -->"
 
@@ -61,6 +61,10 @@ GOALS: Mapping[str, Mapping[str, Goal]] = {
         "memory-1000k-party": ("at most", 1.0),
     },
 }
+
+
+# Cases without a goal that can be measured by themselves.
+WITHOUT_GOAL = {"slow": ("splitnn", "round-robin-splitnn", "round-robin-async")}
 
 
 def with_goals(name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ def bench(
     fast: Annotated[bool, typer.Option("--fast", help="Fewer repetitions.")] = False,
     case: Annotated[
         list[str] | None,
-        typer.Option(metavar="CASE", help="Only this case of 'serve'; may be given several times."),
+        typer.Option(metavar="CASE", help="Only this case of 'serve' or 'slow'; may be repeated."),
     ] = None,
     page: Annotated[
         Path | None, typer.Option("--page", help="A docs page to write the table into.")
