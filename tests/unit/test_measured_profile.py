@@ -14,38 +14,48 @@ from colonnade.fabrics import SimulatedSpec
 from colonnade.run.measured_profile import measured_profile, profile_toml
 from colonnade.run.spec import parse_spec
 
-EXCHANGES = 40
+# The first two say only when the others begin.
+EXCHANGES = 42
 
 
 def write_run(root: Path, **changes: Any) -> Path:
-    """SplitNN with one party: 2 ms on each way, 3 ms for its work, 1 for an update, 0.5 besides."""
+    """SplitNN with one party: 2 ms on each way, 3 ms for its work, 1 for an update, 0.5 besides.
+
+    Every tenth exchange is followed by an evaluation (10 ms) and a checkpoint (6 ms).
+    """
     root.mkdir()
     lines = []
+    begin = 0.0
     for number in range(1, EXCHANGES + 1):
-        begin = number * 8.5e-3
         party = {
-            "sending": [[begin, begin + 4e-3]],
-            "computing": [[begin + 4e-3, begin + 7e-3]],
+            "sending": [[begin, begin + 2e-3], [begin + 5e-3, begin + 7e-3]],
+            "computing": [[begin + 2e-3, begin + 5e-3]],
         }
         own = {"waiting": [[begin, begin + 7e-3, "shop"]]}
+        begin += 8.5e-3
+        if number % 10 == 0:
+            own |= {
+                "evaluating": [[begin, begin + 10e-3]],
+                "keeping": [[begin + 10e-3, begin + 16e-3]],
+            }
+            begin += 16e-3
         lines.append(
             {"kind": "intervals", "exchange": number, "parties": {"shop": party}}
             | {"label_holder": own}
         )
     (root / "timeline.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    evaluations = [{"kind": "evaluation", "exchange": number} for number in (20, 40)]
-    (root / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in evaluations))
+    record = {"checkpoint_every": 10, "timeline": 20_000}
     (root / "config.json").write_text(
-        json.dumps({"record": {"checkpoint_every": 10, "timeline": 20_000}})
+        json.dumps({"record": record, "stop": {"evaluate_every": None}})
     )
     summary = {
         "fabric": "grpc",
         "parties": ["shop"],
         "exchanges": EXCHANGES,
-        "epochs": 4.0,
+        "epochs": 4.2,
         "local_steps": {"shop": EXCHANGES},
         "label_holder_work": {"units": EXCHANGES, "seconds": EXCHANGES * 1e-3},
-        "times": {"evaluation": 0.02, "checkpoints": 0.03, "outages": 0.0},
+        "times": {"outages": 0.0},
         **changes,
     }
     (root / "summary.json").write_text(json.dumps(summary))
@@ -55,7 +65,6 @@ def write_run(root: Path, **changes: Any) -> Path:
 def test_has_every_cost_of_the_run(tmp_path: Path) -> None:
     found = measured_profile(write_run(tmp_path / "run"))
     assert found["fuse"] == 1500
-    # Four checkpoints and the last one.
     assert found["engine"] == {"exchange": 0, "evaluation": 10_000, "checkpoint": 6000}
     (shop,) = found["party"].values()
     assert shop["latency"] == 2000
@@ -67,6 +76,18 @@ def test_the_rest_of_an_exchange_is_apart_where_it_has_many_updates(tmp_path: Pa
     found = measured_profile(write_run(tmp_path / "run", label_holder_work=work))
     assert found["fuse"] == 200
     assert found["engine"]["exchange"] == 500
+
+
+def test_work_until_a_moment_costs_the_time_until_then(tmp_path: Path) -> None:
+    """Local steps until a timeout: however many, the exchange lasts until then."""
+    run = write_run(tmp_path / "run", label_holder_work={"units": 5 * EXCHANGES, "seconds": 0.04})
+    lines = [json.loads(line) for line in (run / "timeline.jsonl").read_text().splitlines()]
+    for line in lines:
+        waits = line["label_holder"]["waiting"]
+        # A millisecond of work after the answer, and a wait for nobody.
+        waits.append([waits[0][1] + 1e-3, waits[0][1] + 1.2e-3])
+    (run / "timeline.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert measured_profile(run)["engine"]["exchange"] == 300
 
 
 def test_several_steps_share_what_their_answer_took(tmp_path: Path) -> None:
@@ -89,7 +110,7 @@ def test_its_file_is_settings_of_the_simulated_clock(tmp_path: Path) -> None:
     [
         ({"fabric": "in_process"}, "no measured times"),
         ({"label_holder_work": None}, "no measured times"),
-        ({"times": {"evaluation": 0, "checkpoints": 0, "outages": 3.0}}, "was resumed"),
+        ({"times": {"outages": 3.0}}, "was resumed"),
     ],
 )
 def test_what_was_not_measured_is_refused(

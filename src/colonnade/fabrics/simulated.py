@@ -107,7 +107,8 @@ class _VirtualClock:
         self.part += self._costs[kind].draw(self.part)
 
     def fits(self, kind: str, deadline: int) -> bool:
-        return self.part + self._costs[kind].peek(self.part) <= deadline * self._each
+        # A tick that has begun is not over.
+        return self.part + self._costs[kind].peek(self.part) < (deadline + 1) * self._each
 
     def num_fitting(self, kind: str, timeout: int) -> int:
         cost, limit = self._costs[kind].constant, timeout * self._each

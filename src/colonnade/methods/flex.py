@@ -184,7 +184,7 @@ async def flexible_exchange(
     if adaptive != _FIXED:
         estimate = own_steps or num_fitting(holder.clock, "fuse", timeout)
         holder.memory.recall(Pace).adapt(holder.optimizer, estimate, adaptive)
-    began = parties.now()
+    began, own_began = parties.now(), holder.clock.now()
     present = tuple(uploads)
     try:
         gradients = holder.gradients(embeddings, batch)
@@ -192,9 +192,11 @@ async def flexible_exchange(
         holder.memory.recall(LeftOut).count += 1
         return
     loss = holder.last_loss
+    # The parties are to be done when the timeout is over: this much of it has passed.
+    left = max(1, timeout - (holder.clock.now() - own_began))
     if labels == "private":
         own = each({name: gradients[name] for name in present})
-        await parties.tell("descend", batch, own, steps, timeout, adaptive, among=present)
+        await parties.tell("descend", batch, own, steps, left, adaptive, among=present)
     else:
         fusion = dict(holder.fusion.state_dict())
         await parties.tell(
@@ -203,7 +205,7 @@ async def flexible_exchange(
             embeddings,
             fusion,
             steps,
-            timeout,
+            left,
             adaptive,
             among=present,
         )

@@ -1,7 +1,7 @@
 """The measured profile of a run between machines, as settings of the simulated clock.
 
 Made of what the run directory has: intervals (``timeline.jsonl``), counts (``summary.json``) and
-evaluations (``metrics.jsonl``). A party's reply says how long its party computed in all, so the
+settings (``config.json``). A party's reply says how long its party computed in all, so the
 cost of an encoding is counted with that of the local step that follows it. A message's size is
 not told from its latency: both are in ``latency``, half of it each way.
 """
@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from colonnade.core.errors import StorageError
-from colonnade.run.history import recorded_lines
 from colonnade.run.storage import read_json
 from colonnade.run.timeline_file import timeline_lines
 
@@ -51,9 +51,8 @@ def measured_profile(run: Path) -> dict[str, Any]:
         StorageError: If the directory has no summary or no timeline, or if its run was not over
             the network, or not in one go.
     """
-    summary = read_json(run / "summary.json")
-    keep = read_json(run / "config.json")["record"]["timeline"]
-    lines = _newest(timeline_lines(run), keep // 2)
+    summary, config = (read_json(run / f"{name}.json") for name in ("summary", "config"))
+    lines = _newest(timeline_lines(run), config["record"]["timeline"] // 2)
     own = summary.get("label_holder_work")
     if summary["fabric"] != "grpc" or not lines or not own or not own["units"]:
         raise StorageError(
@@ -71,20 +70,26 @@ def measured_profile(run: Path) -> dict[str, Any]:
     fuse, besides = own["seconds"] / own["units"], 0.0
     updates_per_exchange = own["units"] / summary["exchanges"]
     per_exchange = _own_seconds(lines) / num_exchanges
-    if updates_per_exchange > 1:
+    covered = [item for item in map(_until_a_moment, lines[1:]) if item]
+    if len(covered) > num_exchanges / 2:
+        # Updates go on until a timeout: however many they are, the exchange lasts until then.
+        besides = max(0.0, per_exchange - sum(covered) / num_exchanges)
+    elif updates_per_exchange > 1:
         besides = max(0.0, per_exchange - fuse * updates_per_exchange)
     else:
         # Nearly all of it is between the answers and what goes out next, as the update is.
         fuse = per_exchange / updates_per_exchange
-    num_evaluations, num_checkpoints = _counts(run, summary)
+    per_epoch = round(summary["exchanges"] / summary["epochs"])
+    evaluate_every = config["stop"]["evaluate_every"] or per_epoch
+    checkpoint_every = config["record"]["checkpoint_every"] or per_epoch
     return {
         "name": "simulated",
         "parts_per_tick": _PARTS_PER_TICK,
         "fuse": _parts(fuse),
         "engine": {
             "exchange": _parts(besides),
-            "evaluation": _parts(summary["times"]["evaluation"] / max(1, num_evaluations)),
-            "checkpoint": _parts(summary["times"]["checkpoints"] / max(1, num_checkpoints)),
+            "evaluation": _parts(_spent(lines, "evaluating") / num_exchanges * evaluate_every),
+            "checkpoint": _parts(_spent(lines, "keeping") / num_exchanges * checkpoint_every),
         },
         "party": {
             name: _party(lane, max(1.0, summary["local_steps"][name] * share))
@@ -110,7 +115,7 @@ def _party(lane: _Lane, num_steps: float) -> dict[str, Any]:
         "encode": 0,
         "step": _trace([item * per_step for item in lane.computing]),
         # Calls that leave together travel together: drawn one by one, the slowest would count.
-        "latency": _parts(sum(lane.sending) / max(1, len(lane.sending)) / 2),
+        "latency": _parts(sum(lane.sending) / len(lane.computing) / 2),
     }
 
 
@@ -131,27 +136,28 @@ def _spans(line: Mapping[str, Any]) -> list[list[Any]]:
     return [spans for lane in lanes for spans in lane.values()]
 
 
+def _spent(lines: Sequence[Mapping[str, Any]], *states: str) -> float:
+    """For how long the label holder was in these states."""
+    spans = (line["label_holder"].get(state, ()) for line in lines[1:] for state in states)
+    return float(sum(end - begin for own in spans for begin, end, *_ in own))
+
+
 def _own_seconds(lines: Sequence[Mapping[str, Any]]) -> float:
     """The label holder's own time: it neither waits, evaluates nor keeps anything."""
-    idle = sum(
-        end - begin
-        for line in lines[1:]
-        for spans in line["label_holder"].values()
-        for begin, end, *_ in spans
-    )
     first, last = (
         max(end for spans in _spans(line) for _, end, *_ in spans) for line in (lines[0], lines[-1])
     )
+    idle = _spent(lines, "waiting", "evaluating", "keeping")
     return max(0.0, float(last - first - idle))
 
 
-def _counts(run: Path, summary: Mapping[str, Any]) -> tuple[int, int]:
-    """How many evaluations and checkpoints there were."""
-    num_evaluations = sum(line["kind"] == "evaluation" for line in recorded_lines(run))
-    every = read_json(run / "config.json")["record"]["checkpoint_every"]
-    every = every or round(summary["exchanges"] / summary["epochs"])
-    # One more at the end.
-    return num_evaluations, summary["exchanges"] // every + 1
+def _until_a_moment(line: Mapping[str, Any]) -> float:
+    """The time between the last answer and a wait for nobody; 0 if there is none."""
+    waits = line["label_holder"].get("waiting", [])
+    for (_, answered, *party), (begin, _, *nobody) in pairwise(waits):
+        if party and not nobody:
+            return float(max(0.0, begin - answered))
+    return 0.0
 
 
 def _parts(seconds: float) -> int:

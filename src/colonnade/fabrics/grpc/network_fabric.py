@@ -31,6 +31,7 @@ from colonnade.core.messages import Call, Reply, pack_reply, unpack_reply
 from colonnade.core.parties import Patience
 from colonnade.core.party import Part
 from colonnade.core.respondent import Respondent
+from colonnade.fabrics.grpc.answer_times import AnswerTimes
 from colonnade.fabrics.grpc.call_queue import Arrivals, CallQueue, Delivery, Lost, Signs
 from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.fabrics.in_process import isolated_call
@@ -178,12 +179,12 @@ class Session:
 
 
 class GrpcFabric(Fabric):
-    """Parties on the hub's links, as one session has them."""
+    """Parties on the hub's links, as one session has them; or beside the fabric that trains."""
 
     answers_at_once = False
     keeps_calls = True
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, beside: GrpcFabric | None = None) -> None:
         super().__init__(session.names, local=session.local)
         self._session = session
         self._markers: list[_Marker] = []
@@ -193,9 +194,8 @@ class GrpcFabric(Fabric):
         self._num_told = 0
         self._asides: weakref.WeakSet[GrpcFabric] = weakref.WeakSet()
         self._confirmed: set[str] = set()
-        # Who has calls that were not written out; since when one is on its way, unanswered.
-        self._unwritten: set[str] = set()
-        self._since: dict[str, float] = {}
+        self._times = AnswerTimes(session.names)
+        self._of = beside
 
     @property
     def clock(self) -> Clock:
@@ -211,9 +211,9 @@ class GrpcFabric(Fabric):
         """Put a call on its way; it is written out at the next wait, or a moment later."""
         was_sent = self._session.send(call.party, call, self)
         self.meter.sent(call.party, num_call_bytes(call))
-        self._unwritten.add(call.party)
         if not was_sent:
             return
+        self._times.call(call.party, wants_reply=call.wants_reply)
         if call.wants_reply:
             self._awaited[call.party] += 1
         else:
@@ -222,15 +222,18 @@ class GrpcFabric(Fabric):
     def take(self, delivery: Delivery) -> None:
         """A reply that arrived for this fabric."""
         reply = delivery.reply
-        self.meter.parties[reply.party].seconds_computing += delivery.seconds
+        seconds = delivery.seconds
+        if self._of is not None and self._of.claim(reply.party, seconds):
+            seconds = 0.0
+        self.meter.parties[reply.party].seconds_computing += seconds
         if reply.id < 0:
             self._confirmed.add(reply.party)
+            self._times.done(reply.party)
             return
         self._awaited[reply.party] -= delivery.was_awaited
         self.meter.received(reply.party, num_payload_bytes(reply.value))
         self._ready.append(reply)
-        if self.timeline is not None:
-            self._note_answer(reply, delivery.seconds)
+        self._note_answer(reply, seconds, delivery.was_awaited)
         for marker in self._markers:
             marker.came_before(reply)
         self._markers = [marker for marker in self._markers if marker.is_open]
@@ -257,8 +260,9 @@ class GrpcFabric(Fabric):
     def _pull(self, deadline: int | None) -> None:
         left = None
         if deadline is not None:
-            # A tick that has begun is not over: wait into the next one.
-            left = max(0.0, (deadline + 1 - self.now()) / TICKS_PER_SECOND)
+            # A tick that has begun is not over: wait into the next one. Ticks are the monotonic
+            # clock's; counted in whole ones, the wait would last for up to one more.
+            left = max(0.0, (deadline + 1) / TICKS_PER_SECOND - time.monotonic())
         self._session.pull(left)
 
     def _refuse_to_wait_in_vain(self) -> None:
@@ -274,31 +278,26 @@ class GrpcFabric(Fabric):
         if self.timeline is not None:
             self.timeline.note(None, "waiting", began, self.elapsed_seconds(), party)
 
-    def _note_answer(self, reply: Reply, seconds: float) -> None:
-        """From the first call that was open: it travelled, then its party computed.
-
-        A reply says for how long its party computed, not when: it is noted as late as can be, so
-        the way back counts with the way there.
-        """
-        assert self.timeline is not None
+    def _note_answer(self, reply: Reply, seconds: float, was_awaited: bool) -> None:
         now = self.elapsed_seconds()
         came = now - (self.now() - reply.tick) / TICKS_PER_SECOND
-        since = self._since.pop(reply.party, came)
-        # Ticks are coarse, and what a party says of itself may be anything.
-        came = min(now, max(came, since + seconds))
-        computing = max(since, came - seconds)
-        self.timeline.note(reply.party, "sending", since, computing)
-        self.timeline.note(reply.party, "computing", computing, came)
-        if self._awaited[reply.party] > 0:
-            self._since[reply.party] = came
+        spans = self._times.answer(reply.party, came, now, seconds, was_awaited=was_awaited)
+        for state, begin, end in spans:
+            if self.timeline is not None:
+                self.timeline.note(reply.party, state, begin, end)
+
+    def claim(self, party: str, seconds: float) -> bool:
+        """Count what a party said of its work to a fabric beside, if it was told something here."""
+        is_ours = self._times.claim(party, seconds)
+        if is_ours:
+            self.meter.parties[party].seconds_computing += seconds
+        return is_ours
 
     def hand_out(self) -> None:
-        """Have all calls written to the streams."""
-        if self._unwritten and self.timeline is not None:
-            now = self.elapsed_seconds()
-            for party in self._unwritten:
-                self._since.setdefault(party, now)
-        self._unwritten.clear()
+        """Have all calls written to the streams, those of the fabric that this is beside too."""
+        for fabric in (self, self._of):
+            if fabric is not None:
+                fabric._times.leave(fabric.elapsed_seconds())
         self._session.write_out()
 
     def heard_since(self, party: str, tick: int) -> bool:
@@ -311,7 +310,7 @@ class GrpcFabric(Fabric):
 
     def cut(self) -> Cut:
         """Gather what comes from each party until it has answered the cut's own call."""
-        marker = _Marker(self._session)
+        marker = _Marker(self._session, self)
         self._markers.append(marker)
         return Cut(marker, marker.replies)
 
@@ -341,7 +340,7 @@ class GrpcFabric(Fabric):
             raise ConfigError(
                 "parties elsewhere predict samples of their own tables; give ids, not blocks"
             )
-        made = GrpcFabric(self._session)
+        made = GrpcFabric(self._session, self._of or self)
         self._asides.add(made)
         return made
 
@@ -367,8 +366,8 @@ class GrpcFabric(Fabric):
 class _Marker(GrpcFabric):
     """The way aside of a cut: a party's first answer on it ends what came before."""
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
+    def __init__(self, session: Session, beside: GrpcFabric) -> None:
+        super().__init__(session, beside)
         self.replies: list[Reply] = []
         self._open = set(self.names)
 
