@@ -401,3 +401,9 @@ class TestRealTime:
         assert not clock.fits("step", 10_249)
         assert clock.fits("fuse", 10_126)
         assert not clock.fits("fuse", 10_125)
+        # One that was interrupted says nothing of the next; two in a row do.
+        for took, fitting in ((2.0, 4), (1.0, 0), (1.0, 0), (0.125, 4)):
+            clock.begin()
+            seconds[0] += took
+            clock.work("step")
+            assert clock.num_fitting("step", 500) == fitting

@@ -78,16 +78,28 @@ def test_the_rest_of_an_exchange_is_apart_where_it_has_many_updates(tmp_path: Pa
     assert found["engine"]["exchange"] == 500
 
 
-def test_work_until_a_moment_costs_the_time_until_then(tmp_path: Path) -> None:
-    """Local steps until a timeout: however many, the exchange lasts until then."""
-    run = write_run(tmp_path / "run", label_holder_work={"units": 5 * EXCHANGES, "seconds": 0.04})
+def test_steps_until_a_timeout_fit_as_often_as_they_did(tmp_path: Path) -> None:
+    """A timeout of 1.2 ms after the answer; every fifth exchange overruns it by 0.2 ms."""
+    run = write_run(
+        tmp_path / "run",
+        label_holder_work={"units": 5 * EXCHANGES, "seconds": 0.04},
+        local_steps={"shop": 5 * EXCHANGES},
+    )
     lines = [json.loads(line) for line in (run / "timeline.jsonl").read_text().splitlines()]
     for line in lines:
         waits = line["label_holder"]["waiting"]
-        # A millisecond of work after the answer, and a wait for nobody.
-        waits.append([waits[0][1] + 1e-3, waits[0][1] + 1.2e-3])
+        answered = waits[0][1]
+        lasted = 1.2e-3 if line["exchange"] % 5 else 1.4e-3
+        waits.append([answered + 1e-3, answered + lasted])
     (run / "timeline.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert measured_profile(run)["engine"]["exchange"] == 300
+    found = measured_profile(run)
+    assert found["fuse"] == round(1200 / 5.5)
+    # Between two waits for an answer are 1.5 ms, overruns among them.
+    assert found["engine"]["exchange"] == pytest.approx(300, abs=1)
+    shop = found["party"]["shop"]
+    # It computed 3 ms where 1.2 were given: the rest is a delay.
+    assert sum(shop["step"]["values"]) / len(shop["step"]["values"]) == pytest.approx(240, abs=1)
+    assert shop["latency"] == 2000 + 900
 
 
 def test_several_steps_share_what_their_answer_took(tmp_path: Path) -> None:

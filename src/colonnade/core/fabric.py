@@ -82,6 +82,9 @@ class RealClock:
 
     def __init__(self) -> None:
         self._began = 0.0
+        # By kind, how long the last unit took, and the shorter of the last two: one that was
+        # interrupted says nothing of the next.
+        self._last: dict[str, float] = {}
         self._seconds: dict[str, float] = {}
         # By kind, how many units were done and how long they took together.
         self.num_units: Counter[str] = Counter()
@@ -97,18 +100,20 @@ class RealClock:
 
     def work(self, kind: str) -> None:
         """Real time passes by itself; how much it was is remembered."""
-        took = self._seconds[kind] = time.perf_counter() - self._began
+        took = time.perf_counter() - self._began
+        self._seconds[kind] = min(took, self._last.get(kind, took))
+        self._last[kind] = took
         self.num_units[kind] += 1
         self.seconds[kind] = self.seconds.get(kind, 0.0) + took
 
     def fits(self, kind: str, deadline: int) -> bool:
-        """By how long the last unit took; before there was any, until the deadline itself."""
+        """By how long the last units took; before there was any, until the deadline itself."""
         # A tick that has begun is not over.
         left = (deadline + 1) * 1_000_000 - time.monotonic_ns()
         return left > self._seconds.get(kind, 1e-3) * 1e9
 
     def num_fitting(self, kind: str, timeout: int) -> int:
-        """By how long the last unit took; 1 before there was any."""
+        """By how long the last units took; 1 before there was any."""
         seconds = self._seconds.get(kind)
         return 1 if not seconds else int(timeout / TICKS_PER_SECOND / seconds)
 

@@ -9,11 +9,12 @@ not told from its latency: both are in ``latency``, half of it each way.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from colonnade.core.errors import StorageError
 from colonnade.run.storage import read_json
@@ -70,10 +71,16 @@ def measured_profile(run: Path) -> dict[str, Any]:
     fuse, besides = own["seconds"] / own["units"], 0.0
     updates_per_exchange = own["units"] / summary["exchanges"]
     per_exchange = _own_seconds(lines) / num_exchanges
-    covered = [item for item in map(_until_a_moment, lines[1:]) if item]
-    if len(covered) > num_exchanges / 2:
-        # Updates go on until a timeout: however many they are, the exchange lasts until then.
-        besides = max(0.0, per_exchange - sum(covered) / num_exchanges)
+    windows = [item for item in map(_window, lines[1:]) if item is not None]
+    window = math.inf
+    if len(windows) > num_exchanges / 2:
+        # Updates go on until a timeout: however many they are, the exchange lasts until then, and
+        # on average half an update would still have fitted.
+        window = sorted(item.lasted for item in windows)[len(windows) // 4]
+        fuse = window / (updates_per_exchange + 0.5)
+        worked = sum(item.worked for item in windows)
+        overran = sum(max(0.0, item.lasted - window) for item in windows)
+        besides = max(0.0, per_exchange + (overran - worked) / num_exchanges)
     elif updates_per_exchange > 1:
         besides = max(0.0, per_exchange - fuse * updates_per_exchange)
     else:
@@ -92,7 +99,7 @@ def measured_profile(run: Path) -> dict[str, Any]:
             "checkpoint": _parts(_spent(lines, "keeping") / num_exchanges * checkpoint_every),
         },
         "party": {
-            name: _party(lane, max(1.0, summary["local_steps"][name] * share))
+            name: _party(lane, max(1.0, summary["local_steps"][name] * share), window)
             for name, lane in lanes.items()
             if lane.computing
         },
@@ -108,14 +115,17 @@ def _lane(lines: Iterable[Mapping[str, Any]], name: str) -> _Lane:
     return found
 
 
-def _party(lane: _Lane, num_steps: float) -> dict[str, Any]:
-    # What was computed for one answer, shared out among the steps in it.
-    per_step = len(lane.computing) / num_steps
+def _party(lane: _Lane, num_steps: float, window: float) -> dict[str, Any]:
+    # What was computed for one answer, shared out among the steps in it. Whatever a party was
+    # held up for beyond the timeout, its steps had no part in.
+    in_time = [min(item, window) for item in lane.computing]
+    per_step = len(in_time) / num_steps
+    overran = sum(lane.computing) - sum(in_time)
     return {
         "encode": 0,
-        "step": _trace([item * per_step for item in lane.computing]),
+        "step": _trace([item * per_step for item in in_time]),
         # Calls that leave together travel together: drawn one by one, the slowest would count.
-        "latency": _parts(sum(lane.sending) / len(lane.computing) / 2),
+        "latency": _parts((sum(lane.sending) + overran) / len(in_time) / 2),
     }
 
 
@@ -151,13 +161,20 @@ def _own_seconds(lines: Sequence[Mapping[str, Any]]) -> float:
     return max(0.0, float(last - first - idle))
 
 
-def _until_a_moment(line: Mapping[str, Any]) -> float:
-    """The time between the last answer and a wait for nobody; 0 if there is none."""
+class _Window(NamedTuple):
+    """A wait for a moment, and for nobody: how long the work before it lasted, and both."""
+
+    worked: float
+    lasted: float
+
+
+def _window(line: Mapping[str, Any]) -> _Window | None:
+    """From the last answer of an exchange to the moment that it waited for, if it did."""
     waits = line["label_holder"].get("waiting", [])
-    for (_, answered, *party), (begin, _, *nobody) in pairwise(waits):
+    for (_, answered, *party), (begin, end, *nobody) in pairwise(waits):
         if party and not nobody:
-            return float(max(0.0, begin - answered))
-    return 0.0
+            return _Window(max(0.0, begin - answered), end - answered)
+    return None
 
 
 def _parts(seconds: float) -> int:
