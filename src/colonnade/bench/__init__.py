@@ -12,18 +12,13 @@ from collections.abc import Collection
 from importlib import import_module
 from typing import Any
 
-from colonnade.bench.table import (
-    GOALS,
-    WITHOUT_GOAL,
-    check_bench_page,
-    fill_bench_page,
-    with_goals,
-)
+from colonnade.bench.slow_curves import draw_curves
+from colonnade.bench.table import GOALS, WITHOUT_GOAL, bench_pages, fill_bench_page, with_goals
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError
 from colonnade.core.extras import missing_package
 
-__all__ = ["BENCHES", "check_bench_page", "fill_bench_page", "machine", "run_bench"]
+__all__ = ["BENCHES", "bench_pages", "draw_curves", "fill_bench_page", "machine", "run_bench"]
 
 
 # The module that has the function bench_NAME. It is imported when the measurement runs: the help of

@@ -115,8 +115,7 @@ class SlowFederation:
             RunError: If the run ended before its target.
         """
         directory = self._next_run()
-        parties = {name: {"file": str(self._table(name)), "id": "id"} for name in PARTIES}
-        whole = self._whole(settings, parties) | {"fabric": dict(fabric)}
+        whole = self._whole(settings, self._tables()) | {"fabric": dict(fabric)}
         whole["data"] = {**whole.get("data", {}), "alignment": str(self._alignment())}
         result = train(parse_spec(whole), directory=directory)
         found = _reached(directory)
@@ -125,6 +124,15 @@ class SlowFederation:
         return Reached(
             seconds=found.seconds + before, exchanges=found.exchanges, directory=directory
         )
+
+    def accuracy(self, settings: Mapping[str, Any]) -> float:
+        """The last accuracy on the validation part of a run in one process, without any network.
+
+        Args:
+            settings: As for ``train``.
+        """
+        result = train(parse_spec(self._whole(settings, self._tables())))
+        return float(result.summary["quality"]["validation"]["accuracy"])
 
     @contextmanager
     def round_robin(self, seconds: float) -> Iterator[None]:
@@ -154,6 +162,9 @@ class SlowFederation:
 
     def _table(self, name: str) -> Path:
         return self.place / f"{name}.csv"
+
+    def _tables(self) -> dict[str, dict[str, str]]:
+        return {name: {"file": str(self._table(name)), "id": "id"} for name in PARTIES}
 
     def _whole(self, settings: Mapping[str, Any], parties: Mapping[str, Any]) -> dict[str, Any]:
         holder = {

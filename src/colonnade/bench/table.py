@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from colonnade.core.errors import ConfigError
 from colonnade.files import check_place, fill_place
 
-__all__ = ["GOALS", "WITHOUT_GOAL", "bench_table", "check_bench_page", "fill_bench_page", "with_goals"]
+__all__ = [
+    "GOALS",
+    "WITHOUT_GOAL",
+    "bench_pages",
+    "bench_table",
+    "fill_bench_page",
+    "with_goals",
+]
 
 _END = "<!-- end of bench -->"
+# Stands before a place as long as nothing was measured.
+_NOT_YET = (
+    "No figures stand here yet: `colonnade bench {name}` has not been measured on a quiet "
+    "machine.\n\n"
+)
 
 Goal = tuple[Literal["at most", "at least", "around 1"], float]
 # Predictions of a time over the real one.
@@ -82,25 +96,67 @@ def _with_goal(row: dict[str, Any], goal: Goal | None) -> dict[str, Any]:
     return {**row, "goal": f"{bound} {value:g}", "met": met}
 
 
-def bench_table(outcome: Mapping[str, Any]) -> str:
-    """A Markdown table with a row for each case, and revision and machine below."""
+def bench_table(outcome: Mapping[str, Any], cases: Sequence[str] = ()) -> str:
+    """A Markdown table with a row for each case, and revision and machine below.
+
+    Args:
+        outcome: The content of a measurement's file.
+        cases: The cases to show, in this order; all if none are named.
+
+    Raises:
+        ConfigError: If a named case was not measured.
+    """
+    rows = {row["case"]: row for row in outcome["rows"]}
+    if unknown := [case for case in cases if case not in rows]:
+        raise ConfigError(f"bench {outcome['name']}: no case {unknown} among {list(rows)}")
     lines = ["| case | ratio | goal | what over what | against |", "|---|---|---|---|---|"]
-    for row in outcome["rows"]:
+    for case in cases or rows:
+        row = rows[case]
         goal = row.get("goal", "") + ("" if row.get("met", True) else ": missed")
         ratio = f"{row['ratio']:.2f}"
         lines.append(f"| {row['case']} | {ratio} | {goal} | {row['unit']} | {row['against']} |")
+    if not cases and any(row.get("curves") for row in rows.values()):
+        name = outcome["name"]
+        lines += ["", f"![Quality over wall time, run by run](results/bench/{name}.svg)"]
     lines += ["", f"Revision {outcome['revision']}; {outcome['machine']}."]
     return "\n".join(lines)
 
 
-def check_bench_page(page: Path, name: str) -> None:
-    """Raise ConfigError unless the page is there and has a place for this measurement."""
-    check_place(page, _begin(name), _END)
+def bench_pages(place: Path, name: str) -> list[Path]:
+    """The pages that have a place for a measurement, or for some of its cases.
+
+    Args:
+        place: A page, or a directory with pages.
+        name: The measurement.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    if not place.is_dir():
+        check_place(place, _begin(name), _END)
+        return [place]
+    pages = [page for page in sorted(place.rglob("*.md")) if _places(page.read_text("utf-8"), name)]
+    if not pages:
+        raise ConfigError(f"{place}: no page has the line '{_begin(name)}'")
+    return pages
 
 
 def fill_bench_page(text: str, outcome: Mapping[str, Any]) -> str:
-    """A page's text with the table between its lines for this measurement."""
-    return fill_place(text, _begin(outcome["name"]), _END, bench_table(outcome))
+    """A page's text with the table between its lines for this measurement.
+
+    A place may name cases: ``<!-- bench: NAME: CASE, CASE -->`` has those rows only.
+    """
+    name = outcome["name"]
+    text = text.replace(_NOT_YET.format(name=name), "")
+    for begin, cases in _places(text, name):
+        text = fill_place(text, begin, _END, bench_table(outcome, cases))
+    return text
+
+
+def _places(text: str, name: str) -> list[tuple[str, list[str]]]:
+    """The lines that begin a place of this measurement, and the cases that each one names."""
+    found = re.finditer(rf"<!-- bench: {re.escape(name)}(?:: ([^>]+))? -->", text)
+    return [(item[0], item[1].split(", ") if item[1] else []) for item in found]
 
 
 def _begin(name: str) -> str:
