@@ -72,15 +72,15 @@ def measured_profile(run: Path) -> dict[str, Any]:
     updates_per_exchange = own["units"] / summary["exchanges"]
     per_exchange = _own_seconds(lines) / num_exchanges
     windows = [item for item in map(_window, lines[1:]) if item is not None]
-    window = math.inf
+    window, overran = math.inf, 0.0
     if len(windows) > num_exchanges / 2:
         # Updates go on until a timeout: however many they are, the exchange lasts until then, and
         # on average half an update would still have fitted.
         window = sorted(item.lasted for item in windows)[len(windows) // 4]
         fuse = window / (updates_per_exchange + 0.5)
-        worked = sum(item.worked for item in windows)
-        overran = sum(max(0.0, item.lasted - window) for item in windows)
-        besides = max(0.0, per_exchange + (overran - worked) / num_exchanges)
+        worked = sum(item.worked for item in windows) / num_exchanges
+        overran = sum(max(0.0, item.lasted - window) for item in windows) / num_exchanges
+        besides = max(0.0, per_exchange - worked + overran)
     elif updates_per_exchange > 1:
         besides = max(0.0, per_exchange - fuse * updates_per_exchange)
     else:
@@ -99,7 +99,7 @@ def measured_profile(run: Path) -> dict[str, Any]:
             "checkpoint": _parts(_spent(lines, "keeping") / num_exchanges * checkpoint_every),
         },
         "party": {
-            name: _party(lane, max(1.0, summary["local_steps"][name] * share), window)
+            name: _party(lane, max(1.0, summary["local_steps"][name] * share), window, overran)
             for name, lane in lanes.items()
             if lane.computing
         },
@@ -115,17 +115,19 @@ def _lane(lines: Iterable[Mapping[str, Any]], name: str) -> _Lane:
     return found
 
 
-def _party(lane: _Lane, num_steps: float, window: float) -> dict[str, Any]:
+def _party(lane: _Lane, num_steps: float, window: float, overran: float) -> dict[str, Any]:
     # What was computed for one answer, shared out among the steps in it. Whatever a party was
-    # held up for beyond the timeout, its steps had no part in.
+    # held up for beyond the timeout its steps had no part in; and it was meanwhile that the label
+    # holder overran the timeout itself.
     in_time = [min(item, window) for item in lane.computing]
     per_step = len(in_time) / num_steps
-    overran = sum(lane.computing) - sum(in_time)
+    held_up = (sum(lane.computing) - sum(in_time)) / len(in_time)
+    way = sum(lane.sending) / len(in_time) + max(0.0, held_up - overran)
     return {
         "encode": 0,
         "step": _trace([item * per_step for item in in_time]),
         # Calls that leave together travel together: drawn one by one, the slowest would count.
-        "latency": _parts((sum(lane.sending) + overran) / len(in_time) / 2),
+        "latency": _parts(way / 2),
     }
 
 
