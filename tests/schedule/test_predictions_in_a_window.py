@@ -143,6 +143,7 @@ def test_a_window_holds_what_fits() -> None:
 class _Silent(InProcess):
     """One party answers nothing from its third call on; time passes while one waits."""
 
+    is_immediate = False
     tick = 0
 
     def now(self) -> int:
