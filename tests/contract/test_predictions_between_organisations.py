@@ -393,7 +393,7 @@ def _alignment(organisations: Organisations) -> Any:
     return PartyAlignment.load(party_directory(place, HOLDER) / "alignment.npz")
 
 
-def test_a_party_that_keeps_crashing_ends_a_prediction(
+def test_a_party_that_keeps_crashing_ends_a_prediction_and_an_evaluation(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     organisations = make()
@@ -412,3 +412,20 @@ def test_a_party_that_keeps_crashing_ends_a_prediction(
         predict(organisations, wanted, say=told.append)
     assert len(tries) == 3
     assert sum("'telco' came back" in line for line in told) == 2
+    tries.clear()
+    with (
+        hub_of(organisations) as hub,
+        pytest.raises(PartyFailed, match=r"party 'telco' came back .* 3 times in a row"),
+    ):
+        evaluate_over(hub, organisations.federation, organisations.run)
+    assert len(tries) == 3
+    monkeypatch.undo()
+    answer = OpenModel.predict
+
+    def crash_once(model: OpenModel, *given: Any, **more: Any) -> Any:
+        return crash(model) if len(tries) < 4 else answer(model, *given, **more)
+
+    monkeypatch.setattr(OpenModel, "predict", crash_once)
+    with hub_of(organisations) as hub:
+        assert "loss" in evaluate_over(hub, organisations.federation, organisations.run)
+    assert len(tries) == 4

@@ -581,7 +581,7 @@ def test_a_label_holder_can_not_go_back_to_an_earlier_budget(tmp_path: Path) -> 
     for turn in range(4):  # μ = 2√k/2
         ask(turn)
     ask(3)  # the same again
-    with pytest.raises(BudgetSpent, match=says("'shop'", "rule 'budget'", "released 4")):
+    with pytest.raises(BudgetSpent, match=says("'shop'", "rule 'budget'", "5 releases")):
         ask(4)
 
 

@@ -65,7 +65,7 @@ class Door(VerbSet):
         self.owner = owner
         self.protections = tuple(protections)
         self._ledger: Notes | None = None
-        self._account = account
+        self.account = account
         self._largest_gradient = largest_gradient
         # What makes the gradients of local steps, if not plain back-propagation.
         self.on_steps = next((item for item in self.protections if item.acts_on_steps), None)
@@ -90,8 +90,8 @@ class Door(VerbSet):
 
     def take_up(self, name: bytes, encoding: Encoding) -> None:
         """Charge what a ledger says has left under a name, unless the account knows of it."""
-        if self._account is not None:
-            take_up(self._account, self.protections, name, encoding, self.owner)
+        if self.account is not None:
+            take_up(self.account, self.protections, name, encoding, self.owner)
 
     # What is made and what leaves
 
@@ -155,8 +155,8 @@ class Door(VerbSet):
         read: Sequence[Encoding],
     ) -> Value:
         tensors = _tensors(value, known.releases)
-        if self._account is not None and tensors:
-            charge(self._account, self.protections, value, known.releases, made, read, self.owner)
+        if self.account is not None and tensors:
+            charge(self.account, self.protections, value, known.releases, made, read, self.owner)
         applied = {item.kind for item in self._makers} if tensors and made else set()
         charged = made if tensors else ()
         released = [note for item in self.protections for note in item.account(charged)]
@@ -278,8 +278,8 @@ class Door(VerbSet):
             "entries": torch.tensor(sealed["entries"]),
             "head": _as_tensor(bytes.fromhex(sealed["head"])),
         }
-        if self._account is not None:
-            found["account"] = _as_tensor(self._account.seal())
+        if self.account is not None:
+            found["account"] = _as_tensor(self.account.seal())
         return found
 
     @verb
@@ -293,8 +293,8 @@ class Door(VerbSet):
         """
         if self._ledger is not None:
             self._ledger.confirm(entries, bytes(head.numpy()).hex(), party=self.owner)
-        if self._account is not None and len(account):
-            self._account.confirm(bytes(account.numpy()))
+        if self.account is not None and len(account):
+            self.account.confirm(bytes(account.numpy()))
 
     def state(self) -> dict[str, Any]:
         """The state of every protection, for the participant's own checkpoint."""

@@ -80,13 +80,10 @@ def predict_over(
         wanted = wanted_ids(hub, blueprint, run, kept, ids, id_column=id_column, away=away, say=say)
         return _answers(hub, federation, run, wanted, away, unfinished, say)
 
-    def go_back(error: PartyRestarted) -> None:
-        say(f"'{error.party}' came back without what it knew: it is asked again")
-
     table = attempted(
         attempt,
         progress=lambda: str(len(list(unfinished.glob("*")))),
-        go_back=go_back,
+        go_back=_asking_again(say),
         remedy="look into its log, then give the command again: what is finished is kept",
     )
     _write(table, out)
@@ -105,11 +102,38 @@ def evaluate_over(
 ) -> dict[str, float]:
     """Measure a run on a part of its own samples: loss and metrics by name.
 
-    ``hub``, ``federation``, ``run`` and ``wait_seconds`` are as in ``predict_over``.
+    ``hub``, ``federation``, ``run`` and ``wait_seconds`` are as in ``predict_over``. A party that
+    restarted meanwhile is asked again.
+
+    Raises:
+        DataError: No sample of the part can be answered without the parties that are away.
+        PartyFailed: A party keeps crashing.
     """
     blueprint = networked_blueprint(run)
     wanted = part_of_run(blueprint, run, alignments_of(federation, run, blueprint), part)
-    away = _absent(hub, blueprint, wait_seconds, say)
+
+    def attempt() -> dict[str, float]:
+        away = _absent(hub, blueprint, wait_seconds, say)
+        return _measured(hub, federation, run, wanted, away, part, say)
+
+    return attempted(
+        attempt,
+        # Nothing of an evaluation is kept.
+        progress=lambda: None,
+        go_back=_asking_again(say),
+        remedy="look into its log, then give the command again",
+    )
+
+
+def _measured(
+    hub: Hub,
+    federation: Path,
+    run: Path,
+    wanted: Wanted,
+    away: tuple[str, ...],
+    part: str,
+    say: Say,
+) -> dict[str, float]:
     model = OpenModel(hub, run, wanted.pairs, without=away, seals=federation / SEALS)
     try:
         wanted = wanted.without(tuple(map(model.names.index, away)))
@@ -130,6 +154,13 @@ def evaluate_over(
         }
     finally:
         model.close()
+
+
+def _asking_again(say: Say) -> Callable[[PartyRestarted], None]:
+    def go_back(error: PartyRestarted) -> None:
+        say(f"'{error.party}' came back without what it knew: it is asked again")
+
+    return go_back
 
 
 def _write(table: pd.DataFrame, out: Path) -> None:

@@ -69,8 +69,11 @@ class Ledger(Notes):
         self._size, self._count, self._head = 0, 0, _START
         self._num_refusals = 0
         self._file = -1
-        directory.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StorageError(f"{self._path}: can't be written: {error.strerror}") from error
         with self._alone():
             pass
 

@@ -19,19 +19,16 @@ import hmac
 import json
 import math
 import os
-import re
 import secrets
 import sqlite3
 import threading
-import unicodedata
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from colonnade.core.errors import BudgetSpent, Refused, StorageError
@@ -39,7 +36,7 @@ from colonnade.core.protection import PeopleAccount
 from colonnade.protect.accounting import largest_mu
 from colonnade.protect.budget import Budget, shown_budget
 from colonnade.protect.extra import needed
-from colonnade.protect.people_sums import COLUMNS, Held, PeopleSums
+from colonnade.protect.people_sums import COLUMNS, Held, PeopleSums, person_numbers
 from colonnade.protect.rounded_gaussian import Array
 
 __all__ = ["LifetimeAccount", "Rules"]
@@ -59,7 +56,6 @@ CREATE TABLE IF NOT EXISTS missing (head BLOB PRIMARY KEY, seal BLOB NOT NULL);
 _FOLD_FACTOR, _FOLD_ROWS = 4, 100_000
 _WAIT_SECONDS = 60.0
 _SEAL_BYTES = 512
-_NUMBER = re.compile(r"([+-]?\d+)\.0+")
 # Floating-point sums of μ² may be a little above a budget that they just meet.
 _ROUNDING = 1.0 + 1e-9
 
@@ -73,10 +69,24 @@ class Rules:
 
 
 class LifetimeAccount(PeopleAccount):
-    """The account of a table, open for charging; safe from threads and processes."""
+    """The account of a table, open for charging; safe from threads and processes.
 
-    def __init__(self, path: Path, *, party: str, rules: Rules | None = None) -> None:
-        self._path, self._party = path, party
+    Args:
+        path: Its file; None for one in memory.
+        party: Whose it is.
+        rules: What a person's account may amount to.
+        shown: Where it can be seen, for a refusal.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        party: str,
+        rules: Rules | None = None,
+        shown: str = "shown by 'colonnade party budget'",
+    ) -> None:
+        self._path, self._party, self._shown = path or Path(":memory:"), party, shown
         self._rules = rules or Rules()
         budget = self._rules.budget
         self._most_spent = math.inf if budget is None else largest_mu(budget) ** 2 * _ROUNDING
@@ -85,11 +95,8 @@ class LifetimeAccount(PeopleAccount):
         # The last charge that is in the sums, and how many rows came since the last folding.
         self._seen, self._num_unfolded = -1, 0
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Never opened besides once it is there: closing a file lets go of every lock that
-            # SQLite holds on it in this process, also for another session.
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            if path is not None:
+                _make(path)
             self._open()
         except (OSError, sqlite3.Error) as error:
             raise StorageError(f"{path}: can't be opened as an account: {error}") from error
@@ -110,21 +117,10 @@ class LifetimeAccount(PeopleAccount):
     # Who is who
 
     def people(self, ids: Iterable[str]) -> Tensor:
-        """A number for every id, which only this account can make (int64).
-
-        An id written in another way by another export is the same person: spaces, capitals, forms
-        of Unicode, and 7.0 for 7 make no difference. Two ids that become one share an account.
-        """
-        key = hmac.digest(self._secret, b"colonnade account: people", "sha256")
-
-        def number(text: str) -> int:
-            plain = "".join(unicodedata.normalize("NFKC", text).casefold().split())
-            whole = _NUMBER.fullmatch(plain)
-            plain = whole[1] if whole else plain
-            found = hashlib.blake2b(plain.encode("utf-8", "replace"), key=key, digest_size=8)
-            return int.from_bytes(found.digest(), "little") >> 1
-
-        return torch.tensor([number(str(item)) for item in ids], dtype=torch.int64)
+        """A number for every id, which only this account can make (int64)."""
+        return person_numbers(
+            ids, hmac.digest(self._secret, b"colonnade account: people", "sha256")
+        )
 
     # What leaves
 
@@ -186,15 +182,15 @@ class LifetimeAccount(PeopleAccount):
         if spent > self._most_spent:
             self._refuse(
                 "budget",
-                f"the releases of a person in this batch, over all runs, would amount to "
+                f"{releases:.0f} releases of a person in this batch would amount to "
                 f"μ = {math.sqrt(spent):.3g}; the budget ({shown_budget(rules.budget)}) allows "
                 f"{math.sqrt(self._most_spent):.3g}",
             )
 
     def _refuse(self, rule: str, what: str) -> None:
         raise BudgetSpent(
-            f"party '{self._party}' refuses by its policy, rule '{rule}': {what}; 'colonnade party "
-            "budget' shows the account",
+            f"party '{self._party}' refuses by its policy, rule '{rule}': {what}; its account is "
+            f"{self._shown}",
             party=self._party,
         )
 
@@ -302,6 +298,12 @@ class LifetimeAccount(PeopleAccount):
             (charges,) = file.execute(named).fetchone()
         return Held.of(table, num_charges=charges, is_behind=behind)
 
+    def copy_to(self, path: Path) -> None:
+        """Write a whole copy to another file."""
+        _make(path)
+        with self._lock, closing(sqlite3.connect(path)) as file:
+            self._file.backup(file)
+
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
@@ -370,3 +372,14 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise StorageError(f"{path}: the account can't be read or written: {error}") from error
+
+
+def _make(path: Path) -> None:
+    """Make an empty file that only its owner can read, unless it is there.
+
+    Never opened besides once it is there: closing a file lets go of every lock that SQLite holds on
+    it in this process, also for another session.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from colonnade.protect.rounded_gaussian import Array
 
-__all__ = ["COLUMNS", "Held", "PeopleSums"]
+__all__ = ["COLUMNS", "Held", "PeopleSums", "person_numbers"]
 
 COLUMNS = ("releases", "spent", "bare")
+_NUMBER = re.compile(r"([+-]?\d+)\.0+")
+
+
+def person_numbers(ids: Iterable[str], key: bytes) -> Tensor:
+    """A number for every id under a key (int64).
+
+    An id written in another way by another export is the same person: spaces, capitals, forms of
+    Unicode, and 7.0 for 7 make no difference. Two ids that become one share an account.
+    """
+
+    def number(text: str) -> int:
+        plain = "".join(unicodedata.normalize("NFKC", text).casefold().split())
+        whole = _NUMBER.fullmatch(plain)
+        plain = whole[1] if whole else plain
+        found = hashlib.blake2b(plain.encode("utf-8", "replace"), key=key, digest_size=8)
+        return int.from_bytes(found.digest(), "little") >> 1
+
+    return torch.tensor([number(str(item)) for item in ids], dtype=torch.int64)
 
 
 @dataclass(frozen=True, kw_only=True)

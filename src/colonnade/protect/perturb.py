@@ -102,8 +102,12 @@ class Perturbation(Protection):
         self._party = place.owner
         self._secret = secrets.token_bytes(32) if place.secret is None else place.secret
         self._noise = SecretNoise(self._secret)
+        # Of this run, by place in a part; where there is an account by person, that one refuses.
         self._account = Account(
-            party=place.owner, noise=spec.noise, delta=spec.delta, budget=place.budget
+            party=place.owner,
+            noise=spec.noise,
+            delta=spec.delta if place.budget is None else place.budget.delta,
+            budget=None if place.account is not None else place.budget,
         )
         # The names of what was drawn for the last encodings: equal names mean equal noise on
         # equal values, which is the same release.

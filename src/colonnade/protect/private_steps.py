@@ -74,7 +74,7 @@ class PrivateSteps(ProtectionSpec):
         if place.budget is not None and place.account is None:
             raise ConfigError(
                 f"party.{place.owner}.policy: a budget over steps and embeddings needs an account "
-                "by person, which a party has between organisations; in one process leave out "
+                "by person, which a label holder does not keep of its own block; leave out "
                 "'budget' or 'private_steps'"
             )
         return StepsWithNoise(self, place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ from colonnade.run.party_building import (
     num_exchanges,
     set_purpose,
 )
+from colonnade.run.run_account import people_of_blocks
 from colonnade.run.samples import Arrangement, Roll, Rows
 from colonnade.run.spec import PartySpec, RunSpec
 
@@ -62,6 +64,8 @@ class TrainingData:
     associations: tuple[Association, ...] = ()
     # The digest of the alignment between organisations that found the samples.
     alignment: str | None = None
+    # The person of every row, of parties that keep account of people.
+    people: Mapping[str, Tensor] = field(default_factory=dict)
     # Doubts about the data, found before training.
     doubts: tuple[str, ...] = ()
 
@@ -69,7 +73,11 @@ class TrainingData:
         """One party's share; none if its features are elsewhere."""
         if name not in self.features:
             return None
-        return OwnData(features=self.features[name], row_of_sample=self.rows[name])
+        return OwnData(
+            features=self.features[name],
+            row_of_sample=self.rows[name],
+            people=self.people.get(name),
+        )
 
 
 # For a federation that only predicts.
@@ -143,7 +151,15 @@ class Blueprint:
             weights=roll.weights(arrangement.weights),
             roll=roll,
             associations=arrangement.associations,
+            people=people_of_blocks(self.counting, arrangement.blocks),
         )
+
+    @cached_property
+    def counting(self) -> frozenset[str]:
+        """The parties that keep account of people in this process."""
+        if all(own.policy is None for own in self.spec.party.values()):
+            return frozenset()
+        return self._checked_doors().counting
 
     def new_data(self, blocks: Mapping[str, Block], rows: Mapping[str, Rows]) -> TrainingData:
         """Prepared features of unlabelled samples, as the one part ``NEW``."""
@@ -151,10 +167,14 @@ class Blueprint:
         if self.pooled is not None:
             used = {self.label_holder: PooledBlock.of(blocks, rows)}
             rows = {self.label_holder: np.arange(len(next(iter(rows.values()))))}
-        return self.prepared_data(self.features(used), rows)
+        people = people_of_blocks(self.counting, used)
+        return self.prepared_data(self.features(used), rows, people)
 
     def prepared_data(
-        self, features: Mapping[str, Tensor], rows: Mapping[str, Rows]
+        self,
+        features: Mapping[str, Tensor],
+        rows: Mapping[str, Rows],
+        people: Mapping[str, Tensor],
     ) -> TrainingData:
         """Unlabelled samples by their rows of prepared features, as the one part ``NEW``."""
         num_samples = len(next(iter(rows.values())))
@@ -163,19 +183,20 @@ class Blueprint:
         names = self.participants
         presence = np.stack([rows.get(name, nowhere) >= 0 for name in names], axis=1)
         roll = Roll(names=names, samples={NEW: np.arange(num_samples)}, presence={NEW: presence})
-        return TrainingData(features=features, rows=rows, labels={}, roll=roll)
+        return TrainingData(features=features, rows=rows, labels={}, roll=roll, people=people)
 
     def doors(self) -> Doors:
         """Every participant's door: protections that fit each other, and every party's policy."""
-        doors = Doors(
-            spec=self.spec, participants=self.participants, label_holder=self.label_holder
-        )
+        doors = self._checked_doors()
         fitted = {name: item for name, item in self.preparations.items() if name in self.owners}
         if self.pooled is not None:
             fitted = dict(self.pooled.parts)
         columns = {name: item.columns for name, item in fitted.items()}  # type: ignore[union-attr]
         doors.check_policies(columns, self.num_rows, sum(self.num_samples.values()))
         return doors
+
+    def _checked_doors(self) -> Doors:
+        return Doors(spec=self.spec, participants=self.participants, label_holder=self.label_holder)
 
     def build(self, data: TrainingData = NO_DATA) -> Federation:
         """Make parties, label holder and fabric, with fresh weights from the seed."""
@@ -245,7 +266,9 @@ class Blueprint:
         dtype = getattr(torch, self.spec.dtype)
         return OtherParts(
             features={
-                name: make_parts(features, data.rows[name], name, data.roll, plans)
+                name: make_parts(
+                    features, data.rows[name], name, data.roll, plans, data.people.get(name)
+                )
                 for name, features in data.features.items()
             },
             labels=self._labels(data, plans, dtype),

@@ -53,6 +53,7 @@ from colonnade.run.ledger_heads import (
     own_head,
     sealed_ledgers,
 )
+from colonnade.run.run_account import write_account
 from colonnade.run.storage import (
     DirectoryVault,
     finite,
@@ -83,6 +84,7 @@ def write_model(root: Path, federation: Federation) -> None:
     """Write the weights of a federation in this process, each party's to its own files."""
     for name, party in local_parties(federation).items():
         DirectoryVault(party_directory(root, name)).keep(_MODEL, party.state())
+        write_account(party, root)
     holder = DirectoryVault(root / "label_holder")
     holder.keep(_MODEL, {"federation": {"holder": federation.holder.state()}})
     named = {"tag": _MODEL, "model": _MODEL, "metrics_bytes": 0, "ledgers": {}}
@@ -138,6 +140,7 @@ class RunDirectory:
         # are kept, because a file of the newest may turn out to be bad at somebody.
         self._kept: list[tuple[str, int]] = []
         try:
+            (root / "run.log").touch()
             self._metrics = (root / "metrics.jsonl").open("ab", buffering=0)
             self._log_handler = logging.FileHandler(root / "run.log")
         except OSError as error:

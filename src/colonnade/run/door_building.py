@@ -25,6 +25,7 @@ from colonnade.protect.protection_spec import (
     check_chain,
 )
 from colonnade.protect.signatures import Ed25519Signer, PinnedVerifier, Signer, Verifier
+from colonnade.run.run_account import RunAccount
 from colonnade.run.spec import CHOICES, RunSpec
 
 __all__ = ["Doors", "OwnTerms"]
@@ -141,10 +142,14 @@ class Doors:
             policy = self._policy_of(name)
             budget = None if policy is None else policy.budget
             sums = SumRules() if policy is None else policy.sum_rules(self.masked)
+            account = None
+            if budget is not None and name in self.counting:
+                account = RunAccount(name, budget)
             if name not in signers:
-                return OwnTerms(budget=budget)
+                return OwnTerms(budget=budget, account=account)
             return OwnTerms(
                 budget=budget,
+                account=account,
                 signer=lambda: signers[name],
                 verifier=lambda: PinnedVerifier(name, pinned),
                 sums=sums,
@@ -157,6 +162,14 @@ class Doors:
         """Budgets of the parties whose policies the settings name."""
         policies = {name: self._policy_of(name) for name in self.participants}
         return {name: item.budget for name, item in policies.items() if item and item.budget}
+
+    @property
+    def counting(self) -> frozenset[str]:
+        """The parties that keep account of people in one process.
+
+        What the label holder's own block tells it is charged to nobody.
+        """
+        return frozenset(self.budgets) - {self.label_holder}
 
     def check_policies(
         self,

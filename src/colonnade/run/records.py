@@ -12,6 +12,7 @@ from colonnade.core.parties import Patience
 from colonnade.core.party import Party
 from colonnade.core.protection import Notes
 from colonnade.core.snapshot import Snapshot
+from colonnade.run.run_account import settle_account
 from colonnade.run.storage import MemoryVault
 from colonnade.run.timeline_file import TimelineFile
 
@@ -156,6 +157,8 @@ def settle_in(federation: Federation, records: Records, parties: Mapping[str, Pa
         parties: The parties in this process.
     """
     for name, party in parties.items():
+        if records.root is not None:
+            settle_account(party, records.root, is_expected=False)
         party.settle_in(records.vault(name), records.ledger(name))
     own = records.ledger(None)
     if own is not None and federation.door is not None:

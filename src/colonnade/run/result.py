@@ -37,6 +37,7 @@ from colonnade.run.blueprint_files import (
 )
 from colonnade.run.directory import local_parties, restore_model, write_model
 from colonnade.run.history import history_of, recorded_lines
+from colonnade.run.run_account import account_of, people_of_samples, settle_account
 from colonnade.run.samples import Rows
 from colonnade.run.storage import DirectoryVault, finite, party_directory, read_json, write_json
 from colonnade.run.warm_start import Earlier
@@ -126,6 +127,10 @@ class Result:
     def __getstate__(self) -> dict[str, Any]:
         """For a copy, or a pickle of one's own: settings and weights, without the data."""
         parties = local_parties(self._federation)
+        if any(account_of(party) for party in parties.values()):
+            raise StorageError(
+                "a party has a budget, of which there is one account; save the result"
+            )
         return {
             "blueprint": self._blueprint,
             "summary": self.summary,
@@ -248,6 +253,7 @@ class Result:
         features: Mapping[str, Tensor],
         rows: Mapping[str, Rows],
         *,
+        ids: Sequence[str] = (),
         through: Callable[[Fabric], Fabric] | None = None,
     ) -> Answered:
         """Answer for samples whose features are prepared: without a table on the way.
@@ -255,12 +261,14 @@ class Result:
         Args:
             features: What ``features`` gave, by party.
             rows: By party, each sample's row of these; -1 where the party does not have it.
+            ids: Who the samples are; a party with a budget charges them.
             through: Puts something around the fabric that carries the questions.
 
         Returns:
             Outputs in the samples' order.
         """
-        data = self._blueprint.prepared_data(features, rows)
+        people = people_of_samples(self._blueprint.counting, ids, features, rows)
+        data = self._blueprint.prepared_data(features, rows, people)
         return self._answered(data, rows, None, through)
 
     def outputs(
@@ -379,6 +387,7 @@ def open_result(root: Path, blueprint: Blueprint, data: TrainingData) -> Result:
         raise StorageError(f"{root}: holds no checkpoint yet; let the run go on first")
     federation = blueprint.build(data)
     for name, party in local_parties(federation).items():
+        settle_account(party, root, is_expected=True)
         party.settle_in(DirectoryVault(party_directory(root, name)))
     restore_model(root, federation)
     summary = root / "summary.json"

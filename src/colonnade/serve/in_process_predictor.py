@@ -232,7 +232,7 @@ class InProcessPredictor:
             watched.append(WatchedFabric(fabric, kept, is_direct=True))
             return watched[0]
 
-        answered = self._result.answer_rows(features, rows, through=through)
+        answered = self._result.answer_rows(features, rows, ids=ids, through=through)
         for party, taken in watched[0].seconds.items():
             seconds[party] = seconds.get(party, 0.0) + taken
         if not self._model.is_blinded:
