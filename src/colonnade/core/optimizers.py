@@ -68,6 +68,11 @@ class OptimizerSpec:
         for key in self.options:
             if key not in known:
                 raise ConfigError(f"options.{key}: unknown key{nearest(key, sorted(known))}")
+        # Outside of these torch multiplies gradients and weight decay by any number.
+        if not 0 <= self.options.get("dampening", 0.0) <= 1:
+            raise ConfigError(f"options.dampening: from 0 to 1, got {self.options['dampening']}")
+        if not 0 <= self.options.get("alpha", 0.0) < 1:
+            raise ConfigError(f"options.alpha: from 0, below 1, got {self.options['alpha']}")
         try:
             self.build([nn.Parameter(torch.zeros(1))])
         except (TypeError, ValueError, RuntimeError) as error:

@@ -13,10 +13,23 @@ from colonnade.core.errors import ProtocolError
 from colonnade.protect.policy import refusal
 from colonnade.run.samples import Roll, Rows, Table
 
-__all__ = ["checked_roll", "name_of_request"]
+__all__ = ["checked_names", "checked_roll", "name_of_request"]
 
 _MOST_PARTS = 16
 _MOST_NAMES = 1024
+
+
+def checked_names(said: object) -> tuple[str, ...]:
+    """The names of a run's parties as they come from the network.
+
+    Raises:
+        ProtocolError: They are no list of texts, too many, or one is there twice.
+    """
+    if not isinstance(said, list) or not all(isinstance(name, str) for name in said):
+        raise ProtocolError("names: a list of parties' names")
+    if len(said) > _MOST_NAMES or len(set(said)) < len(said):
+        raise ProtocolError(f"names: at most {_MOST_NAMES} parties, each once")
+    return tuple(said)
 
 
 def checked_roll(

@@ -32,7 +32,7 @@ from colonnade.federate.party_sessions import (
     read_terms,
 )
 from colonnade.federate.peers import own_signer, peers_of
-from colonnade.federate.roll_calls import checked_roll
+from colonnade.federate.roll_calls import checked_names, checked_roll
 from colonnade.federate.run_at_party import (
     AgreedRun,
     BoundedVault,
@@ -129,7 +129,7 @@ class TrainSession(SessionAtParty):
         place = run_directory(self._home, run)
         proposed = parsed_table(settings, "settings")
         common = {key: item for key, item in proposed.items() if key not in ("party", "parent")}
-        names = tuple(proposed.pop("names", ()))
+        names = checked_names(proposed.pop("names", []))
         parent = earlier_run(self._home, proposed.pop("parent", None))
         numerics = proposed.pop("numerics", None)
         if numerics != NUMERICS:

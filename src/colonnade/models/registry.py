@@ -19,6 +19,7 @@ from colonnade.core.errors import ConfigError
 __all__ = [
     "ENCODERS",
     "FUSIONS",
+    "MOST_LAYERS",
     "Combine",
     "EncoderSpec",
     "FusionSpec",
@@ -162,13 +163,20 @@ def _register(kinds: dict[str, Any], spec: Any, what: str) -> None:
 # Checks of single fields. Each message names the key, the value and the remedy.
 
 
-def check_count(name: str, value: object, minimum: int = 1) -> None:
+# More of them take minutes to make, before anybody can count their weights.
+MOST_LAYERS = 1_000
+_MOST = 2**31 - 1
+
+
+def check_count(name: str, value: object, minimum: int = 1, maximum: int = _MOST) -> None:
     """Require a whole number of at least `minimum` (True and False are not numbers here)."""
     if type(value) is not int or value < minimum:
         raise ConfigError(
             f"{name} = {value!r}: expected a whole number of at least {minimum}; "
             f"set {name} to one, for example {name} = {max(minimum, 1)}"
         )
+    if value > maximum:
+        raise ConfigError(f"{name}: at most {maximum}, got a number of {len(str(value))} digits")
 
 
 def check_sizes(name: str, value: object, length: int | None = None) -> None:
@@ -181,9 +189,11 @@ def check_sizes(name: str, value: object, length: int | None = None) -> None:
     ):
         example = [64] * (1 if length is None else length)
         raise ConfigError(
-            f"{name} = {value!r}: expected {wanted} positive whole numbers "
+            f"{name} = {repr(value)[:100]}: expected {wanted} positive whole numbers "
             f"(a tuple when set from Python); for example {name} = {example}"
         )
+    if len(value) > MOST_LAYERS or any(size > _MOST for size in value):
+        raise ConfigError(f"{name}: at most {MOST_LAYERS} numbers, each at most {_MOST}")
 
 
 def check_rate(name: str, value: object) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from colonnade.core.errors import ConfigError
 from colonnade.models.registry import (
+    MOST_LAYERS,
     EncoderSpec,
     check_count,
     check_flag,
@@ -75,7 +76,7 @@ class LSTMSpec(EncoderSpec):
 
     def check(self) -> None:
         check_count("hidden", self.hidden)
-        check_count("num_layers", self.num_layers)
+        check_count("num_layers", self.num_layers, maximum=MOST_LAYERS)
         check_flag("bidirectional", self.bidirectional)
         check_rate("dropout", self.dropout)
         if self.dropout > 0 and self.num_layers == 1:
