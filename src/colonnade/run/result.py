@@ -345,9 +345,8 @@ class Result:
 
         Ids come first as the caller writes them, then as they are compared.
         """
-        own, rows, texts = aligned(
-            self._blueprint, given_samples(self._blueprint, blocks, None, ids).blocks, wanted
-        )
+        given = given_samples(self._blueprint, blocks, None, ids)
+        own, rows, texts = aligned(self._blueprint, given.blocks, wanted)
         found = self._answered(self._blueprint.new_data(own, rows), rows, model)
         return ids_as_given(own, rows, texts), texts, found
 
