@@ -39,7 +39,8 @@ _EVERYWHERE = ("operator_number", "operator_name")
 class Mutant:
     """One change: ``id`` stays the same as long as the code around it does, wherever it stands.
 
-    ``lines`` are those from the beginning of its statement to the change; none outside functions.
+    ``lines`` are those from the beginning of its statement to the change, or, for a parameter's
+    default, to the end of the function: defaults run on import. None outside functions.
     """
 
     id: str
@@ -119,12 +120,15 @@ class _Visitor(cst.CSTVisitor):
         code = self._module.code_for_node
         name = "\n".join([self._file, function, operator, code(node), code(other)])
         self._seen[name] += 1
+        last = self._line
+        if any(isinstance(item, cst.Parameters) for item in self._around):
+            last = self.get_metadata(PositionProvider, scopes[-1]).end.line
         self.found.append(
             Mutant(
                 id=hashlib.sha256(f"{name}\n{self._seen[name]}".encode()).hexdigest()[:12],
                 file=self._file,
                 line=self._line,
-                lines=range(self._statement, self._line + 1) if is_inside else range(0),
+                lines=range(self._statement, last + 1) if is_inside else range(0),
                 function=function,
                 operator=operator,
                 module=self._module,

@@ -387,10 +387,10 @@ def test_a_place_in_a_list_is_blinded_for_one_content_only():
     assert party.enter("run", 0, torch.from_numpy(np.array(tag)), False) == 11
     party.admit(sizes, "bank")
 
-    def blind(number: int, start: int = 0) -> None:
+    def blind(number: int, start: int = 0, owner: str = "bank") -> None:
         points = group.hash_and_multiply([str(number).encode()], b"x", (3).to_bytes(32, "little"))
-        seal = participant.make_seal("run", 0, "bank", 0, start, points)
-        party.blind("bank", 1, start, torch.from_numpy(np.array(points)), _bytes(seal))
+        seal = participant.make_seal("run", 0, owner, 0, start, points)
+        party.blind(owner, 1, start, torch.from_numpy(np.array(points)), _bytes(seal))
 
     with pytest.raises(ProtocolError, match=says("'shop'", "lengths", "once")):
         party.admit({**sizes, "another": 1e6}, "bank")
@@ -400,6 +400,8 @@ def test_a_place_in_a_list_is_blinded_for_one_content_only():
         blind(2)
     with pytest.raises(ProtocolError, match=says("'shop'", "5 to 6", "'bank'", 12)):
         blind(3, start=5)
+    with pytest.raises(ProtocolError, match=says("'shop'", "0 to 1", "'nobody'", 0)):
+        blind(4, owner="nobody")
 
 
 def test_a_party_keeps_the_label_holder_from_following_its_list():

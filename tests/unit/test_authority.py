@@ -303,6 +303,10 @@ def test_settings_are_checked(tmp_path: Path) -> None:
         FederationSettings(**{**good, "enrolment": "hub:1"})
     with pytest.raises(ConfigError, match="certificate_days"):
         FederationSettings(**good, certificate_days=0)
+    assert FederationSettings(**good, serving="hub:3").serving == "hub:3"
+    for taken in ("hub:1", "hub:2"):
+        with pytest.raises(ConfigError, match=says("serving", "port")):
+            FederationSettings(**good, serving=taken)
 
 
 def test_the_hub_renews_its_own_certificate(tmp_path: Path) -> None:
