@@ -229,12 +229,47 @@ def report(tried: Iterable[tuple[Mutant, Outcome]], facts: Mapping[str, Any]) ->
     return {**found, "by_operator": by_operator, "survivors": survivors}
 
 
+def merged(before: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any]:
+    """An earlier report in which survivors that were tried again count as they ended now.
+
+    A survivor whose code is gone was not tried again and stays.
+    """
+    counts = {name: Counter(by) for name, by in before["by_operator"].items()}
+    for name, by in again["by_operator"].items():
+        counts[name].update(by)
+    left = {item["id"]: item for item in again["survivors"]}
+    tried = set(again["tried"])
+    survivors = []
+    for item in before["survivors"]:
+        if item["id"] in tried:
+            counts[item["operator"]][item["status"]] -= 1
+        if item["id"] not in tried or item["id"] in left:
+            survivors.append(left.get(item["id"], item))
+    total = sum(counts.values(), Counter())
+    share = round((total["killed"] + total["timeout"]) / max(before["drawn"], 1), 4)
+    rounds = {key: again[key] for key in ("revision", "minutes", "counts")}
+    return {
+        **before,
+        "counts": total,
+        "share_killed": share,
+        "by_operator": {name: +by for name, by in counts.items()},
+        "survivors": survivors,
+        "again": [*before.get("again", ()), {**rounds, "tried": len(tried)}],
+    }
+
+
 def tables(found: Mapping[str, Any], reasons: Mapping[str, str]) -> str:
     """The tables of the page; a survivor without a reason is unexplained."""
     kinds = ("killed", "timeout", "survived", "unreached")
     facts = ("seed", "revision", "num_possible", "drawn", "share_killed", "minutes")
     rows = [[name.replace("_", " ") for name in facts], ["---"] * len(facts)]
     rows += [[str(found[name]) for name in facts], []]
+    if "again" in found:
+        rows += [["survivors tried again at", "tried", "killed", "minutes"], ["---"] * 4]
+        for item in found["again"]:
+            killed = item["counts"].get("killed", 0) + item["counts"].get("timeout", 0)
+            rows.append([item["revision"], str(item["tried"]), str(killed), str(item["minutes"])])
+        rows.append([])
     rows += [["Operator", *kinds], ["---"] * 5]
     for name, counts in {**found["by_operator"], "all": found["counts"]}.items():
         rows.append([name, *(str(counts.get(kind, 0)) for kind in kinds)])
@@ -256,6 +291,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", default="", help="files whose path has this in it")
     parser.add_argument("--id", nargs="*", help="mutants by name, in place of a sample")
+    parser.add_argument("--again", action="store_true", help="try the survivors in --out again")
     parser.add_argument("--seconds", type=float, default=90.0, help="of tests, per mutant")
     parser.add_argument("--tests", type=int, default=250, help="per mutant, at most")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "mutants.json")
@@ -267,6 +303,9 @@ def main() -> None:
         importlib.import_module(name)
     files = [f for name in PACKAGES for f in sorted((ROOT / "src/colonnade" / name).rglob("*.py"))]
     possible = [m for f in files if given.only in f.as_posix() for m in mutants_of(f, ROOT)]
+    before = json.loads(given.out.read_text("utf-8")) if given.again else {}
+    if given.again:
+        given.id = [item["id"] for item in before["survivors"]]
     drawn = sample(possible, given.seed, given.size)
     drawn = [item for item in possible if item.id in given.id] if given.id else drawn
     known, trials = reach(build, given.processes), []
@@ -294,6 +333,8 @@ def main() -> None:
         "minutes": round((time.monotonic() - began) / 60, 1),
     }
     found = report(zip(drawn, outcomes, strict=True), facts)
+    if given.again:
+        found = merged(before, {**found, "tried": [item.id for item in drawn]})
     given.out.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", "utf-8")
     reasons = tomllib.loads(Path(__file__).with_name("reasons.toml").read_text("utf-8"))
     page = given.out.with_suffix(".md")

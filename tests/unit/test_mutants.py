@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mutants.making import Mutant, mutants_of, sample
-from mutants.run import ROOT, Outcome, chosen_tests, forked, report, tables
+from mutants.run import ROOT, Outcome, chosen_tests, forked, merged, report, tables
 
 SOURCE = '''
 """Words that are left alone."""
@@ -141,6 +142,30 @@ def test_a_survivor_is_reported(found: list[Mutant]) -> None:
     assert line.endswith("| unexplained |")
     (line,) = [line for line in page if unreached.id in line]
     assert line.endswith("| nobody asks (no test reaches it) |")
+
+
+def test_survivors_that_are_tried_again_count_as_they_end_then(found: list[Mutant]) -> None:
+    facts: dict[str, Any] = {"seed": 0, "revision": "r", "num_possible": 9, "minutes": 1}
+    statuses = ("killed", "survived", "survived", "unreached", "survived")
+    tried = list(zip(found[:5], map(_ended, statuses), strict=True))
+    before = json.loads(json.dumps(report(tried, facts)))
+    # The last one's code has changed, so it can't be tried again.
+    ends = zip(found[1:4], map(_ended, ("killed", "survived", "survived")), strict=True)
+    later = report(ends, {**facts, "revision": "s"})
+    told = merged(before, {**later, "tried": [item.id for item in found[1:4]]})
+    assert told["counts"] == {"killed": 2, "survived": 3}
+    by_operator = sum(map(Counter, told["by_operator"].values()), Counter())
+    assert by_operator == told["counts"]
+    assert told["share_killed"] == 0.4
+    assert {item["id"]: item["status"] for item in told["survivors"]} == {
+        item.id: "survived" for item in found[2:5]
+    }
+    assert [(item["revision"], item["tried"]) for item in told["again"]] == [("s", 3)]
+    assert "| s | 3 | 1 | 1 |" in tables(told, {}).splitlines()
+
+
+def _ended(status: str) -> Outcome:
+    return Outcome(status=status)
 
 
 PROJECT = {

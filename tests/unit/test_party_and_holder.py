@@ -18,6 +18,7 @@ from colonnade.core.label_holder import LabelHolder, LabelPart
 from colonnade.core.messages import Batch, Call, Summand
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.party import Part
+from colonnade.core.seeds import derive_seed, drawing_from
 from colonnade.core.task import Task
 from colonnade.models import MLPFusionSpec, is_deterministic
 from colonnade.parts.split_step import SplitParty
@@ -384,3 +385,16 @@ class TestLabelHolder:
         assert bits(resumed.fusion) == bits(whole.fusion)
         assert resumed.last_loss == whole.last_loss
         assert resumed.memory.recall(Delays) == Delays(by_party={"bank": 2})
+
+
+def test_what_a_party_draws_of_its_own_is_fixed_by_seed_and_encodings() -> None:
+    def drawn(party: SplitParty) -> list[float]:
+        with party.own_randomness():
+            return torch.rand(3).tolist()
+
+    party = make_party(seed=7)
+    with drawing_from(derive_seed(derive_seed(7, "party", "bank"), "own", 0)):
+        assert drawn(party) == torch.rand(3).tolist()
+    party.encode(FIRST)
+    with drawing_from(derive_seed(derive_seed(7, "party", "bank"), "own", 1)):
+        assert drawn(party) == torch.rand(3).tolist()
