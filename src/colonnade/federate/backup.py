@@ -260,10 +260,9 @@ def _bring_forward(source: Path, directory: Path, now: Now) -> bool:
 
 
 def _num_common(one: Sequence[str], other: Sequence[str]) -> int:
-    return next(
-        (place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]),
-        min(len(one), len(other)),
-    )
+    """How many entries two records share that went on apart."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next(place for place, (mine, theirs) in pairs if mine != theirs)
 
 
 def _put_runs(source: Path, target: Path | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
