@@ -202,11 +202,11 @@ def test_the_fault_is_in_log_and_summary(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(SplitNN.party, "execute", execute)
     with pytest.raises(BadReply):
         train(spec, directory=tmp_path / "run")
-    assert f"BadReply: exchange 2: party '{CHEAT}'" in (tmp_path / "run" / "run.log").read_text()
+    assert f"BadReply: exchange 3: party '{CHEAT}'" in (tmp_path / "run" / "run.log").read_text()
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["stopped_by"] == "fault"
     assert summary["fault"]["party"] == CHEAT
-    assert "exchange 2" in summary["fault"]["reason"]
+    assert "exchange 3" in summary["fault"]["reason"]
 
 
 @pytest.mark.attack(

@@ -144,7 +144,7 @@ class TestOrder:
 class TestFailures:
     def test_failed_ask_names_party_exchange_and_verb(self, bench: Bench) -> None:
         bench.parties.exchange = 4
-        with pytest.raises(PartyFailed, match=says("'b'", "exchange 4", "refuse")) as caught:
+        with pytest.raises(PartyFailed, match=says("'b'", "exchange 5", "refuse")) as caught:
             bench.ask("refuse", among=["b"])
         assert caught.value.party == "b"
         assert "DataError: column 'age' is missing" in str(caught.value)
@@ -160,7 +160,7 @@ class TestFailures:
         bench.parties.exchange = 7
         bench.tell(verb, among=["c"])
         bench.parties.exchange = 8
-        with pytest.raises(PartyFailed, match=says("'c'", "exchange 7", "told call")) as caught:
+        with pytest.raises(PartyFailed, match=says("'c'", "exchange 8", "told call")) as caught:
             bench.ask("total", among=["c"])
         assert caught.value.party == "c"
         assert "Secret" not in str(caught.value)

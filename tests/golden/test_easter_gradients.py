@@ -423,7 +423,7 @@ class TestTotal:
             with torch.no_grad():
                 output.weight.zero_()
                 output.bias.fill_(factor * torch.finfo(torch.float64).max)
-        with pytest.raises(Diverged, match=says("exchange 0", "'shop'", "'embed'")) as caught:
+        with pytest.raises(Diverged, match=says("exchange 1", "'shop'", "'embed'")) as caught:
             train(federation, 1)
         assert caught.value.party == "shop"
 
@@ -432,13 +432,13 @@ def test_prediction_that_is_no_number_is_named() -> None:
     federation = build(Easter())
     with torch.no_grad():
         federation.fabric.parties["shop"].model["head"].output.bias.fill_(float("nan"))
-    with pytest.raises(Diverged, match=says("exchange 0", "'shop'", "prediction")) as caught:
+    with pytest.raises(Diverged, match=says("exchange 1", "'shop'", "prediction")) as caught:
         train(federation, 1)
     assert caught.value.party == "shop"
 
 
 def test_exchange_without_any_prediction_says_so() -> None:
-    with pytest.raises(MissingBlock, match=says("exchange 0", "prediction", "patience.timeout")):
+    with pytest.raises(MissingBlock, match=says("exchange 1", "prediction", "patience.timeout")):
         build(Easter()).holder.judge({}, Batch("train", 0))
 
 
@@ -446,7 +446,7 @@ def test_prediction_too_large_for_any_loss_is_its_party_s() -> None:
     federation = build(Easter(), kind="regression")
     with torch.no_grad():
         federation.fabric.parties["shop"].model["head"].output.bias.fill_(1e200)
-    with pytest.raises(Diverged, match=says("exchange 0", "'shop'", "1e+200", "prediction")):
+    with pytest.raises(Diverged, match=says("exchange 1", "'shop'", "1e+200", "prediction")):
         train(federation, 1)
 
 

@@ -252,7 +252,7 @@ class TestPatience:
             profiles={"p1": profile(latency=50)},
             patience=Patience(timeout=60),
         )
-        with pytest.raises(NoAnswer, match=says("'p1'", "'embed'", "exchange 0", 60)) as caught:
+        with pytest.raises(NoAnswer, match=says("'p1'", "'embed'", "exchange 1", 60)) as caught:
             train(federation, 1)
         assert caught.value.parties == ("p1",)
         assert federation.fabric.now() == 60

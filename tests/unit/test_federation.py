@@ -234,7 +234,7 @@ class TestFailures:
             next(federation.fabric.parties["p1"].encoder.parameters()).fill_(math.nan)
         with pytest.raises(Diverged) as caught:
             train(federation, 5, state)
-        assert (caught.value.exchange, caught.value.party) == (3, "p1")
+        assert (caught.value.exchange, caught.value.party) == (4, "p1")
 
     @pytest.mark.parametrize("fabric", FABRICS)
     @pytest.mark.parametrize("num_exchanges", [1, 3])
@@ -255,7 +255,7 @@ class TestFailures:
             async def exchange(self, holder: LabelHolder, parties: Parties, batch: Batch) -> None:
                 await split_step(holder, parties, batch)
 
-        with pytest.raises(PartyFailed, match=f"exchange {num_exchanges - 1}"):
+        with pytest.raises(PartyFailed, match=f"exchange {num_exchanges} "):
             train(make_federation(method=Breaks(), fabric=fabric), num_exchanges)
 
 

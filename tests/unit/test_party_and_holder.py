@@ -355,9 +355,9 @@ class TestLabelHolder:
         broken = embeddings()
         broken["shop"][2, 1] = poison
         broken["shop"][0] = -poison if poison == math.inf else 0.0
-        with pytest.raises(Diverged, match=says("exchange 41", "'shop'")) as caught:
+        with pytest.raises(Diverged, match=says("exchange 42", "'shop'")) as caught:
             holder.learn(broken, FIRST)
-        assert (caught.value.exchange, caught.value.party) == (41, "shop")
+        assert (caught.value.exchange, caught.value.party) == (42, "shop")
         assert bits(holder.fusion) == before
 
     def test_divergence_of_the_fusion_names_the_label_holder(self) -> None:
@@ -365,9 +365,9 @@ class TestLabelHolder:
         holder.exchange = 7
         with torch.no_grad():
             holder.fusion.head[0].weight.fill_(math.nan)
-        with pytest.raises(Diverged, match=says("exchange 7", "nan", "'clinic'")) as caught:
+        with pytest.raises(Diverged, match=says("exchange 8", "nan", "'clinic'")) as caught:
             holder.learn(embeddings(), FIRST)
-        assert (caught.value.exchange, caught.value.party) == (7, "clinic")
+        assert (caught.value.exchange, caught.value.party) == (8, "clinic")
 
     @pytest.mark.parametrize("dropout", [0.0, 0.5])
     def test_restored_holder_continues_to_the_bit(self, dropout: float) -> None:

@@ -8,25 +8,12 @@ from typing import Annotated
 import typer
 
 from colonnade.cli.console import Log, RunDirectory, require_network, say
-from colonnade.cli.serve import (
-    CacheSeconds,
-    CacheSize,
-    GrpcPort,
-    Host,
-    IdColumn,
-    Keys,
-    Port,
-    TlsAuthority,
-    TlsCertificate,
-    TlsKey,
-    checked_grpc,
-    require_serving,
-    tls_files,
-)
+from colonnade.cli.serve_options import ListeningOptions, serving
 
 __all__ = ["serve"]
 
 
+@serving(caches=True)
 def serve(
     directory: Annotated[
         Path, typer.Argument(help="The federation's directory.", show_default=False)
@@ -35,16 +22,7 @@ def serve(
     ids: Annotated[
         Path, typer.Option(help="A table with the ids that may be asked for (CSV, Parquet).")
     ],
-    id_column: IdColumn = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8000,
-    grpc_port: GrpcPort = None,
-    keys: Keys = None,
-    tls_certificate: TlsCertificate = None,
-    tls_key: TlsKey = None,
-    tls_authority: TlsAuthority = None,
-    cache_seconds: CacheSeconds = 0.0,
-    cache_size: CacheSize = 100_000,
+    listening: ListeningOptions,
     wait: Annotated[
         float, typer.Option(help="Seconds to wait for parties that are not connected.", min=0.0)
     ] = 30.0,
@@ -57,7 +35,6 @@ def serve(
     Example:  colonnade federation serve bank-federation runs/credit --ids customers.csv
     """
     require_network()
-    require_serving()
     from colonnade.fabrics.grpc.hub_lane import HubLane
     from colonnade.federate.agent_lanes import SERVING_LANES
     from colonnade.federate.federation_directory import FederationDirectory
@@ -67,16 +44,7 @@ def serve(
     from colonnade.serve.federation_serving import FederationLoader, serve_federation
     from colonnade.serve.run_serving import ServeSettings
 
-    settings = ServeSettings(
-        host=host,
-        port=port,
-        grpc_port=checked_grpc(grpc_port),
-        keys=keys,
-        tls=tls_files(tls_certificate, tls_key, tls_authority),
-        id_column=id_column,
-        cache_seconds=cache_seconds,
-        cache_size=cache_size,
-    )
+    settings = ServeSettings(**listening)
     links = networked_links(run)
     log_to(log)
     has_lanes = FederationDirectory(directory).settings.serving is not None

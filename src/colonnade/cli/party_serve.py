@@ -8,26 +8,17 @@ from typing import Annotated
 import typer
 
 from colonnade.cli.console import require_network, say
-from colonnade.cli.serve import (
-    GrpcPort,
-    Host,
-    Keys,
-    Port,
-    TlsAuthority,
-    TlsCertificate,
-    TlsKey,
-    checked_grpc,
-    require_serving,
-    tls_files,
-)
+from colonnade.cli.serve_options import ListeningOptions, serving
 from colonnade.core.errors import ConfigError
 
 __all__ = ["serve"]
 
 
+@serving(caches=False)
 def serve(
     home: Annotated[Path, typer.Argument(help="The party's directory.", show_default=False)],
     run: Annotated[str, typer.Argument(help="The run, as 'party runs' names it.")],
+    listening: ListeningOptions,
     classes: Annotated[
         str | None, typer.Option(help="The labels in sorted order, with commas: no,yes")
     ] = None,
@@ -41,13 +32,6 @@ def serve(
     checkpoint: Annotated[
         str | None, typer.Option(help="Weights by their tag; the newest if not given.")
     ] = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8000,
-    grpc_port: GrpcPort = None,
-    keys: Keys = None,
-    tls_certificate: TlsCertificate = None,
-    tls_key: TlsKey = None,
-    tls_authority: TlsAuthority = None,
 ) -> None:
     """Serve a party's own model of a run over HTTP, from its own table; nobody else is asked.
 
@@ -57,7 +41,6 @@ def serve(
     Example:  colonnade party serve telco laser-2026-11-18 --classes no,yes
     """
     require_network()
-    require_serving()
     from colonnade.federate.logs import log_to
     from colonnade.federate.party_home import read_party
     from colonnade.federate.runs_at_party import find_run
@@ -66,13 +49,7 @@ def serve(
 
     log_to(party=read_party(home).name)
     found = find_run(home, run)
-    settings = ServeSettings(
-        host=host,
-        port=port,
-        grpc_port=checked_grpc(grpc_port),
-        keys=keys,
-        tls=tls_files(tls_certificate, tls_key, tls_authority),
-    )
+    settings = ServeSettings(**listening)
     loader = PartyLoader(
         home,
         found.place,

@@ -227,7 +227,7 @@ class Door(VerbSet):
         self._ledger.append(
             {
                 "event": "left",
-                "exchange": call.exchange,
+                "exchange": max(call.exchange, 0),
                 "verb": call.verb,
                 "shape": _shapes(value),
                 "bytes": sum(map(num_payload_bytes, value if type(value) is tuple else (value,))),
@@ -243,7 +243,7 @@ class Door(VerbSet):
             self._ledger.append(
                 {
                     "event": "refused",
-                    "exchange": call.exchange,
+                    "exchange": max(call.exchange, 0),
                     "verb": call.verb,
                     "rule": type(error).__name__,
                     "reason": str(error),

@@ -57,7 +57,7 @@ class Evaluations:
             fabric=self._fabric,
             patience=Patience(),
         )
-        view.parties.exchange = exchange
+        view.parties.exchange = exchange - 1
         self._exchange, self._is_owed = exchange, False
         plan = federation.holder.parts["validation"].plan
         self._under_way = Beside(view.predicting("validation", plan, each=True))

@@ -1,4 +1,7 @@
-"""Errors that the label holder makes of parties' failures, wild numbers and silence."""
+"""Errors that the label holder makes of parties' failures, wild numbers and silence.
+
+Messages count exchanges as logs and metrics do, from 1; 0 is before the first.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,11 @@ def failure_of(reply: Reply, verb: str) -> ColonnadeError:
     if failure.kind in _REFUSALS:
         return _REFUSALS[failure.kind](failure.message, party=party)
     if failure.kind == "Diverged":
-        return Diverged(failure.message, exchange=reply.exchange, party=party)
+        return Diverged(failure.message, exchange=reply.exchange + 1, party=party)
     if isinstance(failure.cause, StorageError):
         return failure.cause  # the party is in this process: it is our own disk
     error = PartyFailed(
-        f"party '{party}' failed at exchange {reply.exchange} ({verb}): "
+        f"party '{party}' failed at exchange {reply.exchange + 1} ({verb}): "
         f"{failure.kind}: {failure.message}",
         party=party,
     )
@@ -47,7 +50,7 @@ def failure_of(reply: Reply, verb: str) -> ColonnadeError:
 
 def bad_reply(awaited: Awaited, fault: Fault) -> BadReply | Diverged:
     """The error for an answer that is not what its verb declares; wild numbers have diverged."""
-    party, exchange, verb = awaited[:3]
+    party, verb, exchange = awaited.party, awaited.verb, awaited.exchange + 1
     if fault.wild:
         return Diverged(
             f"exchange {exchange}: party '{party}' sent {fault.wild} ('{verb}') with values that "
@@ -68,9 +71,9 @@ def not_finite(answers: Mapping[str, Tensor], verb: str, exchange: int) -> Diver
     wild = [name for name, item in answers.items() if not torch.isfinite(item).all()]
     who = wild[0] if wild else max(answers, key=lambda name: float(answers[name].abs().max()))
     return Diverged(
-        f"exchange {exchange}: party '{who}' sent an answer to '{verb}' with values that are not "
-        "finite, or too large to be summed; lower its learning rate, or check its data",
-        exchange=exchange,
+        f"exchange {exchange + 1}: party '{who}' sent an answer to '{verb}' with values that are "
+        "not finite, or too large to be summed; lower its learning rate, or check its data",
+        exchange=exchange + 1,
         party=who,
     )
 
@@ -80,7 +83,7 @@ def no_answer(silent: Iterable[str], verb: str, exchange: int, timeout: int | No
     parties = tuple(sorted(set(silent)))
     names = ", ".join(f"'{name}'" for name in parties)
     return NoAnswer(
-        f"no answer from {names} to '{verb}' at exchange {exchange} within {timeout} ticks; check "
-        "that party, raise patience.timeout, or use a method that goes on without it",
+        f"no answer from {names} to '{verb}' at exchange {exchange + 1} within {timeout} ticks; "
+        "check that party, raise patience.timeout, or use a method that goes on without it",
         parties=parties,
     )

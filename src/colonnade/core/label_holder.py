@@ -248,7 +248,7 @@ class LabelHolder:
         """
         if not predictions:
             raise MissingBlock(
-                f"exchange {self.exchange}: nobody's prediction came; raise patience.timeout"
+                f"exchange {self.exchange + 1}: nobody's prediction came; raise patience.timeout"
             )
         self.clock.begin()
         here = self.observed(batch, tuple(predictions))
@@ -335,9 +335,9 @@ class LabelHolder:
         """
         if not all(torch.isfinite(parameter).all() for parameter in self._parameters):
             raise Diverged(
-                f"exchange {self.exchange}: the fusion model's weights at '{self.name}' are no "
+                f"exchange {self.exchange + 1}: the fusion model's weights at '{self.name}' are no "
                 "longer finite; lower its learning rate",
-                exchange=self.exchange,
+                exchange=self.exchange + 1,
                 party=self.name,
             )
 
@@ -365,20 +365,20 @@ class LabelHolder:
         for name, item in answers.items():
             if not torch.isfinite(item).all():
                 return Diverged(
-                    f"exchange {self.exchange}: party '{name}' sent {what} with values that "
+                    f"exchange {self.exchange + 1}: party '{name}' sent {what} with values that "
                     f"are not finite (loss {self.last_loss}); lower its learning rate, or check "
                     "its data",
-                    exchange=self.exchange,
+                    exchange=self.exchange + 1,
                     party=name,
                 )
         largest = {name: float(item.abs().max()) for name, item in answers.items() if item.numel()}
         who = max(largest, key=lambda name: largest[name], default=self.name)
         return Diverged(
-            f"exchange {self.exchange}: the loss is {self.last_loss} at label holder "
+            f"exchange {self.exchange + 1}: the loss is {self.last_loss} at label holder "
             f"'{self.name}' though everything that came is finite (the largest value, "
             f"{largest.get(who, 0.0):g}, is of '{who}'); lower the learning rate of "
             f"{'the fusion model' if what == 'an embedding' else 'the parties'}",
-            exchange=self.exchange,
+            exchange=self.exchange + 1,
             party=self.name,
         )
 

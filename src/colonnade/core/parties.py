@@ -79,7 +79,7 @@ class Parties:
         self._agreed = agreed
         self.plans = plans or {}
         self._presence = presence or {}
-        self.exchange = 0
+        self.exchange = -1  # none yet
         self.num_dropped = 0
         self.fabric = fabric
         self._patience = patience or Patience()

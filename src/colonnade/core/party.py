@@ -328,9 +328,9 @@ class Party(Respondent):
         """
         if not all(torch.isfinite(parameter).all() for parameter in self._parameters):
             raise Diverged(
-                f"exchange {self.exchange}: the weights of party '{self.name}' are no longer "
+                f"exchange {self.exchange + 1}: the weights of party '{self.name}' are no longer "
                 "finite; lower its learning rate",
-                exchange=self.exchange,
+                exchange=self.exchange + 1,
                 party=self.name,
             )
 

@@ -189,9 +189,9 @@ class Respondent(VerbSet):
                 )
                 if fault.wild:
                     raise Diverged(
-                        f"exchange {self.exchange}: {sent}; lower the learning rate of the fusion "
-                        "model",
-                        exchange=self.exchange,
+                        f"exchange {self.exchange + 1}: {sent}; lower the learning rate of the "
+                        "fusion model",
+                        exchange=self.exchange + 1,
                         party=self._label_holder,
                     )
                 raise ProtocolError(f"{sent}; ask it which version and which method it runs")

@@ -193,9 +193,9 @@ class FixedPoint(Protection):
         numbers = into_ring(value, self._ring)
         if numbers is None:
             raise Diverged(
-                f"exchange {call.exchange}: the embedding of party '{self._party}' has values that "
-                "are not finite; lower its learning rate, or check its data",
-                exchange=call.exchange,
+                f"exchange {call.exchange + 1}: the embedding of party '{self._party}' has values "
+                "that are not finite; lower its learning rate, or check its data",
+                exchange=call.exchange + 1,
                 party=self._party,
             )
         return numbers

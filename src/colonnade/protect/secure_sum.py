@@ -53,7 +53,7 @@ class RingSums:
                 masked = tuple(name for name in chosen if name in self._masked)
                 if not chosen or len(masked) == 1:
                     raise NoAnswer(
-                        f"exchange {parties.exchange}: of the parties whose sum is asked for "
+                        f"exchange {parties.exchange + 1}: of the parties whose sum is asked for "
                         f"('{verb}') only {list(chosen)} answered; a sum of one blinded party is "
                         "its embedding",
                         parties=tuple(sorted(self._masked - set(masked))),

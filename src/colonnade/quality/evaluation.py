@@ -54,8 +54,8 @@ def _diverged(federation: Federation, part: str) -> Diverged:
     wild = [name for name, item in asked.items() if not torch.isfinite(item).all()]
     who = wild[0] if wild else holder.name
     return Diverged(
-        f"exchange {holder.exchange}: predictions on the {part} part are no longer finite, from "
-        f"'{who}' on; lower its learning rate",
-        exchange=holder.exchange,
+        f"exchange {holder.exchange + 1}: predictions on the {part} part are no longer finite, "
+        f"from '{who}' on; lower its learning rate",
+        exchange=holder.exchange + 1,
         party=who,
     )
