@@ -52,7 +52,7 @@ def record(method: str) -> tuple[list[Message], list[Message]]:
     usual = max((1, 2, 3), key=lambda number: sum(call.exchange == number for call in calls))
     one = [call for call in calls if call.exchange == usual]
     verbs = {call.verb for call in calls if call.exchange > 0}
-    start = [call for call in calls if call.exchange == 0 and call.verb not in verbs]
+    start = [call for call in calls if call.exchange < 0 and call.verb not in verbs]
     return _gathered(method, start), _gathered(method, one)
 
 

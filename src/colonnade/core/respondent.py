@@ -150,7 +150,7 @@ class Respondent(VerbSet):
                 raise ProtocolError(
                     f"unknown verb '{call.verb}'; party '{self.name}' has {sorted(self._answering)}"
                 )
-            self.exchange = call.exchange
+            self.exchange = max(call.exchange, 0)
             check_arguments(known, call.arguments)
             door = self.door
             arguments = call.arguments
