@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,19 @@ import numpy as np
 import pytest
 
 from at_home import RUN, AtHome
-from colonnade.core.errors import ConfigError
+from attack.test_prediction_session import Telco
+from authority import admit, hub_identity, identity_of
+from colonnade.core.errors import ConfigError, Refused
 from colonnade.core.numerics import NUMERICS
 from colonnade.core.optimizers import OptimizerSpec
+from colonnade.core.parties import Parties, Patience
+from colonnade.fabrics.grpc.agent import Agent
+from colonnade.fabrics.grpc.hub import Hub
+from colonnade.fabrics.grpc.hub_lane import HubLane
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.federate.party_agent import TRAIN, SessionRespondents
+from colonnade.federate.party_home import make_home, write_party
+from networks import QUICK
 
 TABLE = np.random.default_rng(2).normal(size=(30, 3))
 NAMED = {"ConfigError", "ProtocolError", "Refused", "StorageError"}
@@ -106,6 +117,65 @@ def test_no_option_gets_past_the_bounds_of_rates(
     assert failure.kind == "ConfigError"
     with pytest.raises(ConfigError, match=r"options\.(dampening|alpha)"):
         OptimizerSpec(name=name, options=options)
+
+
+@pytest.mark.attack(
+    what="Sessions without end at a real agent, each with a refused proposal",
+    has="as many sessions as it likes (cheating)",
+    before="a directory and a printed stack for each",
+    now="after {sessions} sessions: {threads} more threads, {files} more open files and {written} "
+    "more files in its home; a line in its log for each",
+)
+def test_sessions_leave_nothing_behind(
+    tmp_path: Path, measured: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    telco = Telco(tmp_path)
+    make_home(telco.home)
+    write_party(telco.home, telco.given["settings"])
+    respondents = SessionRespondents(telco.home)
+    hub = Hub(identity=hub_identity(), admit=admit, links=QUICK)
+    agent = Agent(
+        identity=identity_of("telco"),
+        address=f"127.0.0.1:{hub.port}",
+        respondent_for=respondents.respondent_for,
+        links=QUICK,
+    )
+    thread = threading.Thread(target=agent.serve, daemon=True)
+    thread.start()
+    patience = Patience(timeout=20_000, then="stop")
+    refused = json.dumps({"names": ["telco"], "numerics": NUMERICS, "dtype": "float64"})
+
+    def propose(number: int) -> None:
+        session = Session(HubLane(hub, 0), ["telco"], purpose=TRAIN, at_side={}, patience=patience)
+        fabric = GrpcFabric(session)
+        asking = Parties(fabric, patience).ask(
+            "consider", f"{number:032x}", refused, among=("telco",)
+        )
+        try:
+            with pytest.raises(Refused, match="'dtypes'"):
+                fabric.run(asking)
+        finally:
+            fabric.close()
+
+    def held() -> tuple[int, int, int]:
+        written = sum(1 for _ in telco.home.rglob("*"))
+        return threading.active_count(), len(list(Path("/proc/self/fd").iterdir())), written
+
+    try:
+        propose(0)
+        before = held()
+        caplog.clear()
+        for number in range(1, 41):
+            propose(number)
+        threads, files, written = (after - own for after, own in zip(held(), before, strict=True))
+    finally:
+        agent.stop()
+        thread.join(20)
+        hub.close()
+    assert (threads < 10, files < 10, written) == (True, True, 0)
+    told = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
+    assert not any("\n" in line for line in told)
+    measured(sessions=40, threads=max(0, threads), files=max(0, files), written=written)
 
 
 def test_an_honest_proposal_is_taken(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -124,3 +125,17 @@ def test_without_a_budget_there_is_no_account_and_the_weights_are_the_same(tmp_p
     assert not (party_directory(tmp_path / "free", "shop") / "account.sqlite").exists()
     assert free.summary["privacy"] == result.summary["privacy"]
     assert isinstance(free.predict(some(tables(), 0, 8)), pd.Series)
+
+
+def test_prepared_rows_are_charged_by_their_ids_as_in_serving(tmp_path: Path) -> None:
+    result, root = trained(tmp_path, "mu = 9.0", [PERTURB])
+    blocks = some(tables(), 0, 8)
+    features = {name: result.features(block) for name, block in blocks.items()}
+    rows = {name: np.array([5, 2, 7]) for name in blocks}
+    ids = [str(blocks["shop"].ids[row]) for row in (5, 2, 7)]
+    before = held(root)
+    result.answer_rows(features, rows, ids=ids)
+    after = held(root)
+    assert (after.num_people, after.num_charges) == (before.num_people, before.num_charges + 1)
+    with pytest.raises(Refused, match="nobody said who"):
+        result.answer_rows(features, rows)

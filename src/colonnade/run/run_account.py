@@ -92,9 +92,12 @@ def people_of_samples(
     features: Mapping[str, Tensor],
     rows: Mapping[str, Rows],
 ) -> dict[str, Tensor]:
-    """The person of every row of these parties' features that is a sample, by the samples' ids."""
+    """The person of every row of these parties' features that is a sample, by the samples' ids.
+
+    Without ids it is nobody: then nothing of these parties leaves.
+    """
     found = {}
-    for name in rows.keys() & set(names):
+    for name in rows.keys() & set(names) if ids else ():
         own = torch.from_numpy(rows[name])
         found[name] = torch.full((len(features[name]),), -1, dtype=torch.int64)
         found[name][own[own >= 0]] = _people(ids)[own >= 0]

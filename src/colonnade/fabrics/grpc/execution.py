@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from colonnade.core.errors import ColonnadeError, ProtocolError, RunError
+from colonnade.core.errors import ColonnadeError, ConfigError, ProtocolError, Refused, RunError
 from colonnade.core.fabric import num_payload_bytes
 from colonnade.core.messages import Call, Failure, Value
 from colonnade.core.respondent import Respondent
@@ -199,8 +199,10 @@ class Execution:
             cause = reply.failure.cause
             # Our own messages quote no data; other libraries' may.
             said = f": {cause}" if isinstance(cause, ColonnadeError) else ""
-            where = where_it_happened(cause)
-            _LOG.warning("verb %r failed: %s%s\n%s", body.verb, reply.failure.kind, said, where)
+            # Who is refused can ask again and again: one line for each says enough.
+            is_refusal = isinstance(cause, Refused | ProtocolError | ConfigError)
+            where = "" if is_refusal else f"\n{where_it_happened(cause)}"
+            _LOG.warning("verb %r failed: %s%s%s", body.verb, reply.failure.kind, said, where)
             if isinstance(cause, ColonnadeError):
                 return None, Failure(reply.failure.kind, cause.told(), cause)
         return reply.value, reply.failure
