@@ -344,6 +344,19 @@ class TestRealTime:
         )
         assert steps_per_exchange(federation, 3) == {"a": [3] * 3, "b": [10] * 3, "c": [1] * 3}
 
+    def test_first_steps_of_all_have_the_rate_of_many_once_the_clock_knows(self) -> None:
+        class Unknowing(CountingClock):
+            """Like the machine's: before the first step it knows of none."""
+
+            def num_fitting(self, kind: str, timeout: int) -> int:
+                return super().num_fitting(kind, timeout) if self.now() else 1
+
+        federation = self.build(AdaptiveFlex(timeout=20), a=Unknowing(step=2))
+        party = federation.fabric.parties["a"]
+        configured = party.optimizer.param_groups[0]["lr"]
+        assert steps_per_exchange(federation, 1) == {"a": [10]}
+        assert party.optimizer.param_groups[0]["lr"] == pytest.approx(configured / 10)
+
     def test_encoding_takes_time_too(self) -> None:
         # The embedding that was sent serves the first step: 3. Then 4 + 3 each: 10, 17, 24.
         federation = self.build(Flex(timeout=20), a=CountingClock(step=3, encode=4))

@@ -12,7 +12,7 @@ Paper: Castiglia et al. 2023, Algorithms 1 and 2, section IV (local optimizers),
    those of momentum that starts anew. The exponent of the proximal weights is τ - 1 - t, as the
    paper's own recursion gives, not the τ - t + 1 of its last line.
 4. The first exchange of Adaptive Flex-VFL takes τ from how many steps fit by the clock, in place of
-   a dummy exchange.
+   a dummy exchange. A real clock knows that after its first step: that one has the rate of τ = 1.
 5. On a simulated clock where the label holder's work costs nothing, it takes as many steps as the
    fastest party. Nobody takes more than 1000.
 6. Adaptive Flex-VFL with ``pace = "now"`` (ours) takes τ from how many steps fit by the clock in
@@ -27,8 +27,9 @@ largest of its weights; A_k: its configured learning rate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypedDict
 
 import torch
@@ -93,13 +94,26 @@ class Pace:
     num_steps: int = 0
     configured_rate: float | None = None
 
-    def adapt(self, optimizer: torch.optim.Optimizer, estimate: int, adaptive: int) -> None:
-        """Set η = A / (τ w̄); ``estimate`` is τ of this exchange, as far as the clock can tell."""
+    def adapt(self, optimizer: torch.optim.Optimizer, estimate: int, adaptive: int) -> bool:
+        """Set η = A / (τ w̄); ``estimate`` is τ of this exchange, as far as the clock can tell.
+
+        Returns:
+            Whether that is a mere guess: on a real clock nobody knows before the first step of all.
+        """
         group = optimizer.param_groups[0]
         if self.configured_rate is None:
             self.configured_rate = group["lr"]
         num_steps = estimate if adaptive == _BY_NOW else self.num_steps or estimate
         group["lr"] = adapted_rate(optimizer, self.configured_rate, num_steps)
+        return self.num_steps == 0 and estimate == 1
+
+    def take(
+        self, step: int, optimizer: torch.optim.Optimizer, guessed: bool, fitting: Callable[[], int]
+    ) -> None:
+        """Count a step; after the first of all the rate follows what is known by then."""
+        self.num_steps = step + 1
+        if guessed and step == 0:
+            self.adapt(optimizer, fitting(), _BY_NOW)
 
 
 class FlexParty(Party):
@@ -116,10 +130,10 @@ class FlexParty(Party):
         self, batch: Batch, gradient: Derivative, num_steps: int, timeout: int, adaptive: int
     ) -> None:
         """Local steps with dL/dh_k as received (labels private)."""
-        self._begin(timeout, adaptive)
+        take = self._begin(timeout, adaptive)
         for step in steps_within(self.clock, "step", num_steps, timeout):
             self.step(self.encode(batch), gradient)
-            self.memory.recall(Pace).num_steps = step + 1
+            take(step)
 
     @verb
     def descend_knowing_labels(
@@ -132,7 +146,7 @@ class FlexParty(Party):
         adaptive: int,
     ) -> None:
         """Local steps on Φ: own embedding fresh, the others' and the fusion model stale."""
-        self._begin(timeout, adaptive)
+        take = self._begin(timeout, adaptive)
         replica = self.replica
         replica.fusion.load_state_dict(fusion)
         for step in steps_within(self.clock, "step", num_steps, timeout):
@@ -142,13 +156,16 @@ class FlexParty(Party):
                 loss = replica.loss({**snapshot, self.name: leaf}, batch)
             (gradient,) = torch.autograd.grad(loss, leaf)
             self.step(embedding, gradient)
-            self.memory.recall(Pace).num_steps = step + 1
+            take(step)
 
-    def _begin(self, timeout: int, adaptive: int) -> None:
+    def _begin(self, timeout: int, adaptive: int) -> Callable[[int], None]:
+        """Set the rate for this exchange; what to call after every step."""
         self.begin_local_steps()
+        fitting = partial(num_fitting, self.clock, "step", timeout)
+        pace, guessed = self.memory.recall(Pace), False
         if adaptive != _FIXED:
-            estimate = num_fitting(self.clock, "step", timeout)
-            self.memory.recall(Pace).adapt(self.optimizer, estimate, adaptive)
+            guessed = pace.adapt(self.optimizer, fitting(), adaptive)
+        return partial(pace.take, optimizer=self.optimizer, guessed=guessed, fitting=fitting)
 
 
 async def flexible_exchange(
@@ -181,9 +198,10 @@ async def flexible_exchange(
         # The label holder's work costs nothing on this clock: let it keep up with the fastest.
         own_steps = max(fitting, default=1)
     holder.begin_local_steps()
+    pace, guessed = holder.memory.recall(Pace), False
+    own_fitting = partial(num_fitting, holder.clock, "fuse", timeout)
     if adaptive != _FIXED:
-        estimate = own_steps or num_fitting(holder.clock, "fuse", timeout)
-        holder.memory.recall(Pace).adapt(holder.optimizer, estimate, adaptive)
+        guessed = pace.adapt(holder.optimizer, own_steps or own_fitting(), adaptive)
     began, own_began = parties.now(), holder.clock.now()
     present = tuple(uploads)
     try:
@@ -215,7 +233,7 @@ async def flexible_exchange(
         if step:
             holder.gradients(embeddings, batch)
         holder.step()
-        holder.memory.recall(Pace).num_steps = step + 1
+        pace.take(step, holder.optimizer, guessed, own_fitting)
     holder.last_loss = loss  # of the exchange's start, as for every other method
     if wanted in ("min", "all"):
         # The exchange lasts until the timeout, whoever is done before.
