@@ -2,7 +2,7 @@
 
 Paper: the thesis's "centralized worker 0 data" (Table 6.1), EASTER's and LASER-VFL's "Local".
 Departures: a party other than the label holder needs labels to train alone; here the label holder
-gives it gradients instead, as in SplitNN with one party, so that labels stay private.
+gives it gradients instead, as in SplitNN with one party, so that labels are not sent.
 """
 
 from __future__ import annotations
