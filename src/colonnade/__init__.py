@@ -16,6 +16,7 @@ from colonnade.core.errors import ColonnadeError
 
 if TYPE_CHECKING:
     from colonnade.data.blocks import Block
+    from colonnade.data.sql_query import Sql
     from colonnade.estimator import VerticalClassifier, VerticalRegressor
     from colonnade.run.fit import fit
     from colonnade.run.progress_bar import ProgressBar
@@ -26,6 +27,7 @@ __all__ = [
     "ColonnadeError",
     "ProgressBar",
     "Result",
+    "Sql",
     "VerticalClassifier",
     "VerticalRegressor",
     "errors",
@@ -38,6 +40,7 @@ _HOMES = {
     "Block": "colonnade.data.blocks",
     "ProgressBar": "colonnade.run.progress_bar",
     "Result": "colonnade.run.result",
+    "Sql": "colonnade.data.sql_query",
     "VerticalClassifier": "colonnade.estimator",
     "VerticalRegressor": "colonnade.estimator",
     "fit": "colonnade.run.fit",

@@ -1,4 +1,4 @@
-"""Blocks and labels from whatever a caller holds: tables, arrays, Arrow, polars, files.
+"""Blocks and labels from whatever a caller holds: tables, arrays, Arrow, polars, queries, files.
 
 Rows are matched by id: an id column, the table's index, or ids beside the rows. A plain row index
 (0, 1, 2, ...) is no id: two tables that were read from two files have the same one, whatever order
@@ -21,6 +21,7 @@ from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.data.blocks import Block, Labels, as_ids, label_values, make_block
 from colonnade.data.label_columns import as_times, as_weights
+from colonnade.data.sql_query import Sql
 from colonnade.data.table_files import read_table
 
 __all__ = ["ROW_ORDER", "BlockLike", "GivenData", "LabelsLike", "give", "row_ids"]
@@ -161,6 +162,8 @@ def _kind_of(item: Any) -> str:
 
 def _as_values(item: Any, where: str) -> Block | pd.DataFrame | np.ndarray[Any, Any]:
     """A table or an array, whatever the form it comes in."""
+    if isinstance(item, Sql):
+        return item.read(where)
     if isinstance(item, str | Path):
         item = read_table(Path(item).expanduser())
     elif isinstance(item, pd.Series):
@@ -192,8 +195,8 @@ def _as_values(item: Any, where: str) -> Block | pd.DataFrame | np.ndarray[Any, 
         return item
     remedy = "; call its toarray()" if hasattr(item, "toarray") else ""
     raise DataError(
-        f"{where}: expected a table (pandas, polars, Arrow), an array or a file's path, got "
-        f"{_kind_of(item)}{remedy}"
+        f"{where}: expected a table (pandas, polars, Arrow), an array, a query (Sql) or a file's "
+        f"path, got {_kind_of(item)}{remedy}"
     )
 
 

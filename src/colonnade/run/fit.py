@@ -57,9 +57,9 @@ def fit(
 
     Args:
         blocks: Each party's columns, by the party's name: a pandas, polars or Arrow table, an
-            array, or the path of a CSV or Parquet file. Rows are matched by id: ``id_column``, or
-            the table's index, or ``ids``. An index that only counts rows is no id, unless all
-            tables are columns of one.
+            array, an ``Sql`` query, or the path of a CSV or Parquet file. Rows are matched by id:
+            ``id_column``, or the table's index, or ``ids``. An index that only counts rows is no
+            id, unless all tables are columns of one.
         labels: A series with ids as index, an array beside ``ids``, or the name of a column of the
             label holder's table.
         method: The method's name, a table of its settings with ``name``, or the method itself.
