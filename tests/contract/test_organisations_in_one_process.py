@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -19,7 +21,7 @@ from colonnade.federate.run_at_party import read_agreed
 from colonnade.federate.training import train_over
 from colonnade.protect.ledger import verify_ledger
 from colonnade.run.spec import read_spec
-from e2e.organisations import HOLDER, PARTIES, Organisations
+from e2e.organisations import CONFIG, HOLDER, PARTIES, Organisations
 from federations import assert_bitwise_equal
 
 BLIND = 'protect = [{ kind = "blind", range = 8.0 }]'
@@ -48,6 +50,32 @@ def test_the_bits_are_those_without_a_network(make: Any, method: str) -> None:
     for key in ("quality", "exchanges", "local_steps", "bytes_up", "bytes_down", "num_samples"):
         assert remote[key] == summary[key], key
     assert json.loads((organisations.run / "summary.json").read_text()) == remote
+
+
+def test_sample_weights_and_a_split_by_time_stay_with_the_label_holder(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = CONFIG.replace("[data]", '[data]\nsplit.time = "since_day"')
+    config = config.replace("[label_holder]", '[label_holder]\nsample_weight = "weighs"')
+    monkeypatch.setattr("e2e.organisations.CONFIG", config)
+    organisations = make()
+    file = organisations.root / "bank.csv"
+    table = pd.read_csv(file, dtype={"id": str})
+    days = pd.date_range("2024-01-01", periods=len(table))
+    table.assign(weighs=np.arange(len(table)) % 3 + 1, since_day=days).to_csv(file, index=False)
+    remote = trained(organisations)
+    local, summary = organisations.in_process()
+    assert_bitwise_equal(organisations.weights(), local)
+    assert remote["quality"] == summary["quality"]
+    assert remote["num_samples"] == summary["num_samples"]
+    # Neither is a feature of the bank's, and no party hears of them.
+    weights = organisations.weights()
+    assert weights["bank.encoder.hidden0.weight"].shape[1] == table.shape[1] - 2
+    for party in PARTIES:
+        kept = [item for item in organisations.home(party).rglob("*.json*") if item.is_file()]
+        assert kept
+        for name in ("weighs", "since_day"):
+            assert not [item.name for item in kept if name in item.read_text("utf-8", "replace")]
 
 
 def test_a_run_is_resumed_on_its_alignment_and_no_other_one(make: Any) -> None:

@@ -160,7 +160,7 @@ def settings_for(
     """What a party must know to make its half: no file, no label, nobody else's settings."""
     own = replace(spec.party.get(party, PartySpec()), file=None, id=None, csv=None, policy=None)
     data = DataSpec(
-        split=spec.data.split,
+        split=replace(spec.data.split, time=None),  # a column of the label holder's
         batch_size=spec.data.batch_size,
         presence=spec.data.presence,
         incomplete=spec.data.incomplete,
@@ -175,7 +175,7 @@ def settings_for(
         ),
         party={party: own},
         defaults=replace(spec.defaults, csv=CsvSpec()),
-        stop=spec.stop,
+        stop=replace(spec.stop, refit=False),
         dtype=spec.dtype,
         threads=spec.threads,
         seed=spec.seed,
