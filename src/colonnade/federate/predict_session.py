@@ -44,6 +44,7 @@ from colonnade.federate.run_at_party import (
 )
 from colonnade.federate.served_rows import Aggregates, RowsWatched, ServedRows
 from colonnade.protect.lifetime_account import LifetimeAccount
+from colonnade.protect.policy import Terms
 from colonnade.run.alignment_files import load_alignment, rows_of_samples
 from colonnade.run.door_building import Doors
 from colonnade.run.party_building import make_parts, make_plans
@@ -63,10 +64,11 @@ class _Loaded:
 
     agreed: AgreedRun
     doors: Doors
+    # What the run asks of the party, but for the samples of a request.
+    terms: Terms
     place: Path
     party: Party
     features: FeatureSource
-    num_rows: int
     rows: Rows
     pseudonyms: Pseudonyms
     # The person of every row of the table, for the account.
@@ -137,10 +139,10 @@ class PredictSession(SessionAtParty):
         self._loaded = _Loaded(
             agreed=agreed,
             doors=doors,
+            terms=replace(doors.terms_of(self.name), columns=columns, num_rows=len(ids)),
             place=place,
             party=party,
             features=features,
-            num_rows=len(ids),
             rows=rows_of_samples(alignment, ids),
             pseudonyms=Pseudonyms(key, alignment.num_samples),
             people=people_of(account, self._settings, policy, ids),
@@ -180,11 +182,8 @@ class PredictSession(SessionAtParty):
         # In a request, samples are numbered by their place.
         asked = replace(roll, samples={part: np.arange(len(numbers))}, presence={part: table})
         plans = make_plans(spec, asked, loaded.doors.label_holder)
-        preparation = loaded.agreed.preparation
         terms = replace(
-            loaded.doors.terms_of(self.name),
-            columns=preparation.columns,
-            num_rows=loaded.num_rows,
+            loaded.terms,
             num_rows_used=int(said.sum()),
             smallest_batch=plans[part].smallest_batch,
         )

@@ -178,18 +178,18 @@ class OpenModel:
             if self._federation.door is not None:
                 self._federation.door.write_to(self._ledger(run / "label_holder", run))
             # The package that each party runs.
+            asking = self.elsewhere(preparing(blueprint.spec.patience))
+            known = (self.run_name, self._pairs.digest, each(self._pairs.marks))
             self.party_versions: dict[str, str] = self._fabric.run(
-                self.elsewhere(preparing(self.blueprint.spec.patience)).ask(
-                    "load",
-                    self.run_name,
-                    self._pairs.digest,
-                    each(self._pairs.marks),
-                    among=self.blueprint.elsewhere,
-                )
+                asking.ask("load", *known, among=blueprint.elsewhere)
             )
             confirm_heads(self._federation, *self._known())
             self._is_confirmed = True
             restore_model(run, self._federation)
+            # For good: switching back and forth costs more than one sample does.
+            holder.fusion.eval()
+            for party in self._own.values():
+                party.model.eval()
         except BaseException:
             self.close()
             raise

@@ -78,6 +78,8 @@ def rebuilt_party(
     )
     # A cheating label holder may ask for steps of training: without gradients there are none.
     party.model.requires_grad_(False)
+    # For good: switching to evaluation and back costs more than an embedding of one sample.
+    party.model.eval()
     most = policy.limits.max_ledger_megabytes * 1_000_000
     notes = Ledger(ledger or place, run=place.name, party=settings.name, most_bytes=most)
     party.settle_in(_Reading(place), notes)
