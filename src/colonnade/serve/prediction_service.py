@@ -149,12 +149,12 @@ class PredictionService:
                 chosen[version] = gathering
                 by_version.setdefault(version, []).append(name)
             patience = deadline_ms / 1000
-            answers = await asyncio.gather(
-                *(
-                    chosen[version].ask(tuple(own), arrived=arrived, patience=patience)
-                    for version, own in by_version.items()
-                )
-            )
+            asked = [
+                chosen[version].ask(tuple(own), arrived=arrived, patience=patience)
+                for version, own in by_version.items()
+            ]
+            # One version, as nearly always, needs no task of its own.
+            answers = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
             rows: dict[str, Row] = {}
             for (version, own), found in zip(by_version.items(), answers, strict=True):
                 model = chosen[version].predictor.model
