@@ -210,7 +210,7 @@ async def flexible_exchange(
         holder.memory.recall(LeftOut).count += 1
         return
     loss = holder.last_loss
-    # The parties are to be done when the timeout is over: this much of it has passed.
+    # Everybody is to be done when the timeout is over, and some of it has passed.
     left = max(1, timeout - (holder.clock.now() - own_began))
     if labels == "private":
         own = each({name: gradients[name] for name in present})
@@ -229,7 +229,8 @@ async def flexible_exchange(
         )
     # The parties begin now, not when the label holder has taken its own steps.
     parties.hand_out()
-    for step in steps_within(holder.clock, "fuse", own_steps, timeout):
+    left = max(1, timeout - (holder.clock.now() - own_began))
+    for step in steps_within(holder.clock, "fuse", own_steps, left):
         if step:
             holder.gradients(embeddings, batch)
         holder.step()
