@@ -31,7 +31,7 @@ from colonnade.serve.predictor import (
     Unanswered,
 )
 
-__all__ = ["Running", "ScriptedPredictor", "running", "three_parties"]
+__all__ = ["Running", "ScriptedPredictor", "grpc_face", "running", "three_parties"]
 
 PARTIES = ("bank", "shop", "telco")
 
@@ -172,6 +172,21 @@ def running(
         thread.join()
     if failed:
         raise failed[0]
+
+
+@contextmanager
+def grpc_face(
+    one: Running, admittance: Admittance | None = None, *, tls: TlsFiles | None = None
+) -> Iterator[int]:
+    """The same service over gRPC too; gives the port."""
+    from colonnade.serve.grpc_face import GrpcFace
+
+    face = GrpcFace(one.service, admittance or Admittance(None), host="127.0.0.1", port=0, tls=tls)
+    asyncio.run_coroutine_threadsafe(face.start(), one.loop).result(60)
+    try:
+        yield face.port
+    finally:
+        asyncio.run_coroutine_threadsafe(face.stop(), one.loop).result(60)
 
 
 class ScriptedPredictor:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from colonnade.core.errors import ConfigError
@@ -16,7 +19,7 @@ from colonnade.serve.api_keys import KeyFile, make_key, read_keys, revoke_key
 from colonnade.serve.breaker import Breakers
 from colonnade.serve.prediction_service import ServiceLimits
 from colonnade.serve.run_serving import RunLoader, ServeSettings
-from serving import Running, ScriptedPredictor, running, three_parties
+from serving import Running, ScriptedPredictor, grpc_face, running, three_parties
 
 ASKED: dict[str, Any] = {"ids": ["person-4711"], "deadline_ms": 60_000}
 
@@ -186,6 +189,44 @@ def test_headers_that_never_end_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> 
         # Also of a second request on a connection that was used before.
         whole = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         assert raw(one, whole + b"GET / HT").count(b"HTTP/1.1 200") == 1
+
+
+@pytest.mark.attack(
+    what="Calls over gRPC that never send their message",
+    has="the address of a serving label holder (stranger)",
+    before="each was waited for without end, and a thousand kept all others out",
+    now="each is ended after the time that a request has to arrive",
+)
+def test_calls_that_never_send_are_ended() -> None:
+    limits = ServiceLimits(slowest_body=0.5, most_connections=3)
+    never = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        never.wait(60)
+        yield from ()
+
+    with (
+        running(ScriptedPredictor(), limits=limits) as one,
+        grpc_face(one) as port,
+        grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        path = "/inference.GRPCInferenceService/ServerLive"
+        silent = [channel.stream_unary(path).future(nothing()) for _ in range(2)]
+        for call in silent:
+            error = call.exception(60)
+            assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED, error
+        never.set()
+        assert channel.unary_unary(path)(b"", timeout=60) == b"\x08\x01"
+        # Nor is a call without a message, or with a message that is none, worth more than a code.
+        with pytest.raises(grpc.RpcError) as empty:
+            channel.stream_unary(path)(iter(()), timeout=60)
+        assert empty.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        infer = "/inference.GRPCInferenceService/ModelInfer"
+        with pytest.raises(grpc.RpcError):
+            channel.unary_unary(infer)(b"\xff\xff\xff", timeout=60)
+        with pytest.raises(grpc.RpcError) as long:
+            channel.unary_unary(infer)(bytes(limits.largest_body + 1), timeout=60)
+        assert long.value.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 def test_a_page_in_a_browser_can_not_ask_for_its_visitor(one: Running) -> None:

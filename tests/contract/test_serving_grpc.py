@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +11,13 @@ from typing import Any
 import grpc
 import pytest
 
+from authority import Authority
 from colonnade.serve.admittance import Admittance
 from colonnade.serve.api_keys import KeyFile, make_key
-from colonnade.serve.grpc_face import GrpcFace
 from colonnade.serve.inference_messages import METHODS, SERVICE, message
+from colonnade.serve.listening import TlsFiles
 from colonnade.serve.run_serving import RunLoader, ServeSettings
-from serving import Running, running, three_parties
+from serving import Running, ScriptedPredictor, grpc_face, running, three_parties
 
 
 class Caller:
@@ -52,14 +52,12 @@ def ids(*names: Any, kind: str = "BYTES", shape: Any = None, **contents: Any) ->
 
 
 @contextmanager
-def called(one: Running, keys: Any = None, **settings: Any) -> Iterator[Caller]:
-    face = GrpcFace(one.service, Admittance(keys), host="127.0.0.1", port=0, **settings)
-    asyncio.run_coroutine_threadsafe(face.start(), one.loop).result(60)
-    try:
-        with grpc.insecure_channel(f"127.0.0.1:{face.port}") as channel:
-            yield Caller(channel)
-    finally:
-        asyncio.run_coroutine_threadsafe(face.stop(), one.loop).result(60)
+def called(one: Running, keys: Any = None) -> Iterator[Caller]:
+    with (
+        grpc_face(one, Admittance(keys)) as port,
+        grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        yield Caller(channel)
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +151,35 @@ def test_keys_and_their_limits_are_the_same(run: Any, tmp_path: Path) -> None:
         asked = {"deadline_ms": {"int64_param": 30_000}}
         assert call("ModelInfer", key=key, parameters=asked, **ids(1000, 1001)).outputs
         call.refused("ModelInfer", status.RESOURCE_EXHAUSTED, key=key, **ids(1000))
+
+
+def test_over_tls_callers_need_a_certificate_of_the_authority(tmp_path: Path) -> None:
+    ours, foreign = Authority(), Authority("somebody else's")
+    service, caller = ours.identity("service", dns="service"), ours.identity("orders")
+    tls = TlsFiles(
+        certificate=tmp_path / "own.pem", key=tmp_path / "own.key", authority=tmp_path / "ca.pem"
+    )
+    tls.certificate.write_bytes(service.certificate)
+    tls.key.write_bytes(service.key)
+    assert tls.authority is not None
+    tls.authority.write_bytes(service.authority)
+    options = [("grpc.ssl_target_name_override", "service")]
+
+    def live(*files: Any, trust: bytes = service.authority) -> bool:
+        with grpc.secure_channel(
+            f"127.0.0.1:{port}", grpc.ssl_channel_credentials(trust, *files), options=options
+        ) as channel:
+            return bool(Caller(channel)("ServerLive").live)
+
+    with running(ScriptedPredictor()) as one, grpc_face(one, tls=tls) as port:
+        assert live(caller.key, caller.certificate)
+        stranger = foreign.identity("orders")
+        for files in ((), (stranger.key, stranger.certificate)):
+            with pytest.raises(grpc.RpcError) as refused:
+                live(*files)
+            assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        # Nor does a caller talk to a service of another authority, or without encryption.
+        with pytest.raises(grpc.RpcError):
+            live(caller.key, caller.certificate, trust=stranger.authority)
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as plain:
+            Caller(plain).refused("ServerLive", grpc.StatusCode.UNAVAILABLE)

@@ -6,6 +6,7 @@ A key comes as metadata, ``authorization: Bearer KEY``. The deadline is the para
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import struct
 import time
@@ -33,6 +34,8 @@ _NO_DEADLINE_SECONDS = 86_400
 _LONGEST_ID = 200
 _MOST_METADATA_BYTES = 16_384
 _IDLE_MS = 300_000
+# Calls of one connection at a time.
+_MOST_STREAMS = 256
 _DRAIN_SECONDS = 30.0
 _CODES: Mapping[int, grpc.StatusCode] = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -93,6 +96,8 @@ class GrpcFace:
                 ("grpc.max_receive_message_length", limits.largest_body),
                 ("grpc.max_metadata_size", _MOST_METADATA_BYTES),
                 ("grpc.max_connection_idle_ms", _IDLE_MS),
+                ("grpc.max_concurrent_streams", _MOST_STREAMS),
+                ("grpc.server_handshake_timeout_ms", int(limits.slowest_body * 1000)),
                 # Two services must not share a port unnoticed.
                 ("grpc.so_reuseport", 0),
             ),
@@ -125,7 +130,8 @@ class GrpcFace:
             "ModelInfer": self._infer,
         }
         handlers = {
-            name: grpc.unary_unary_rpc_method_handler(
+            # As a stream of one message: gRPC waits for a whole message without end.
+            name: grpc.stream_unary_rpc_method_handler(
                 self._guarded(name, answers[name]),
                 request_deserializer=message(asked).FromString,
                 response_serializer=lambda item: item.SerializeToString(),
@@ -139,10 +145,11 @@ class GrpcFace:
     ) -> Callable[[Any, Any], Awaitable[Any]]:
         """The answer, counted; what goes wrong becomes a code and words without data."""
 
-        async def guarded(request: Any, context: Any) -> Any:
+        async def guarded(requests: Any, context: Any) -> Any:
             arrived = time.monotonic()
             code, words = grpc.StatusCode.INTERNAL, "internal error"
             try:
+                request = await self._message(context)
                 found = await answer(request, context, arrived)
             except HTTPException as error:
                 code, words = _CODES.get(error.status_code, code), str(error.detail)
@@ -162,6 +169,17 @@ class GrpcFace:
             return await context.abort(code, words)  # it raises
 
         return guarded
+
+    async def _message(self, context: Any) -> Any:
+        """The call's one message; HTTPException if it does not come in time, or is none."""
+        seconds = self._service.limits.slowest_body
+        try:
+            request = await asyncio.wait_for(context.read(), seconds)
+        except TimeoutError as error:
+            raise HTTPException(504, f"the message did not come in {seconds:g} seconds") from error
+        if request is grpc.aio.EOF:
+            raise HTTPException(422, "a call has one message")
+        return request
 
     def _count(self, name: str, code: grpc.StatusCode, arrived: float) -> None:
         seconds = time.monotonic() - arrived
