@@ -31,10 +31,10 @@ lint: $(VENV)/.installed-dev
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-# Pages in a system Chromium; part of `make test` too. Screenshots for the docs with:
-# make pages FLAGS=docs/pictures/screens
+# Pages in a system Chromium; part of `make test` too, with a page of each kind of the docs instead of
+# all. Screenshots for the docs with: make pages FLAGS=docs/pictures/screens
 pages: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 COLONNADE_SCREENSHOTS=$(FLAGS) $(BIN)/python -m pytest -q tests/pages
+	OMP_NUM_THREADS=1 COLONNADE_EVERY_PAGE=1 COLONNADE_SCREENSHOTS=$(FLAGS) $(BIN)/python -m pytest -q tests/pages
 
 # Every attack that is kept as a test; writes the table in docs/security.md.
 attacks: $(VENV)/.installed-dev
