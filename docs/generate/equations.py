@@ -20,7 +20,8 @@ def _inline(writer: Any, node: nodes.math) -> None:
 def _display(writer: Any, node: nodes.math_block) -> None:
     drawn = tex2mathml(node.astext(), as_block=True)
     spoken = html.escape(node.astext(), quote=True)
-    writer.body.append(f'<div class="math" title="{spoken}">{drawn}</div>')
+    # A wide one scrolls sideways in a narrow window: the keyboard must reach it.
+    writer.body.append(f'<div class="math" tabindex="0" title="{spoken}">{drawn}</div>')
     raise nodes.SkipNode
 
 
