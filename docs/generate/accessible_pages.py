@@ -13,6 +13,8 @@ _MENDED = {
     # Two landmarks of one kind need names to be told apart.
     '<aside class="sidebar-drawer"': '<aside aria-label="All pages" class="sidebar-drawer"',
     '<aside class="toc-drawer': '<aside aria-label="On this page" class="toc-drawer',
+    # The page of the search has no heading until something was sought.
+    '<div id="search-results">': '<h1>Search</h1><div id="search-results">',
     # Code that scrolls sideways must be reachable without a mouse.
     "<pre>": '<pre tabindex="0">',
 }
