@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,10 @@ ROUND_TRIP = 1
 MOST = 200
 # Which machines of the trace are drawn from: those at least so busy, as a quantile of mean use.
 MACHINES = {"any": 0.0, "busiest tenth": 0.9}
+# Machines that are idle or 95 % busy, each spell this many exchanges on average. A timeout of 20
+# units leaves a busy one a single step.
+SPELL = 5
+BURST_TIMEOUT = 20
 # η_k at the largest τ, which is what a fixed rate has to be small enough for; A_k = η_k τ_max.
 RATES = (0.03, 0.1)
 # A fixed rate that moves as far as the adaptive ones do on average: what is left is the pace's.
@@ -27,30 +33,42 @@ CONTROL = "Flex, same effective rate"
 METHODS = ("Flex", CONTROL, "Adaptive", "Adaptive, now")
 
 
-def busy(machines: str, timeout: int, seed: int) -> tuple[list[dict[str, Any]], float]:
-    """A step's duration for every party and the label holder: machines drawn from the trace."""
+def uses(machines: str, seed: int) -> Any:
+    """Use by machine and exchange for every party and the label holder: drawn, or in bursts."""
+    draws = np.random.default_rng(seed)
+    if machines == "bursts":
+        changes = draws.random((PARTIES + 1, MOST)) < 1 / SPELL
+        changes[:, 0] = draws.random(PARTIES + 1) < 0.5
+        return np.where(changes.cumsum(axis=1) % 2 == 0, 0.0, 0.95)
     shares = load_cpu_trace("google")
     means = shares.mean(axis=1)
     among = np.flatnonzero(means >= np.quantile(means, MACHINES[machines]))
-    drawn = np.random.default_rng(seed).choice(among, PARTIES + 1, replace=False)
-    # One value of the trace for every exchange.
+    return shares[draws.choice(among, PARTIES + 1, replace=False)]
+
+
+def busy(machines: str, timeout: int, seed: int) -> tuple[list[dict[str, Any]], float]:
+    """A step's duration for every party and the label holder, and their mean use."""
+    shares = uses(machines, seed)
+    # One value for every exchange.
     period = (ROUND_TRIP + timeout) * UNIT
     durations = [
         {
             "kind": "utilization",
-            "values": [float(share) for share in shares[machine]],
+            "values": [float(share) for share in machine],
             "unit": UNIT,
             "period": period,
         }
-        for machine in drawn
+        for machine in shares
     ]
-    return durations, float(shares[drawn].mean())
+    return durations, float(shares.mean())
 
 
 def measure(
     machines: str, labels: str, method: str, rate: float, seed: int, fast: bool
 ) -> dict[str, float | None]:
     task = TASKS[PARTIES]
+    if machines == "bursts":
+        task = replace(task, timeout=BURST_TIMEOUT)
     durations, mean_use = busy(machines, task.timeout, seed)
     # SGD has weights of 1, and with an idle machine as many steps fit as the timeout has units.
     own = {CONTROL: rate / (1 - mean_use), "Flex": rate}.get(method, rate * task.timeout)
@@ -78,6 +96,18 @@ def measure(
     }
 
 
+def jobs_of(machines: str, rates: tuple[float, ...] = RATES) -> list[Job]:
+    return [
+        Job(
+            coordinates={"machines": machines, "labels": labels, "rate": rate, "method": method},
+            measure=partial(measure, machines, labels, method, rate),
+        )
+        for labels in ("private", "shared")
+        for rate in rates
+        for method in METHODS
+    ]
+
+
 def experiment() -> Experiment:
     task = TASKS[PARTIES]
     return Experiment(
@@ -103,22 +133,6 @@ def experiment() -> Experiment:
             "4 has no numbers to put here; its text says 70 to 130 time units sooner, and up to "
             "30 %."
         ),
-        jobs=[
-            Job(
-                coordinates={
-                    "machines": machines,
-                    "labels": labels,
-                    "rate": rate,
-                    "method": method,
-                },
-                measure=lambda seed, fast, k=machines, how=labels, r=rate, m=method: measure(
-                    k, how, m, r, seed, fast
-                ),
-            )
-            for machines in MACHINES
-            for labels in ("private", "shared")
-            for rate in RATES
-            for method in METHODS
-        ],
+        jobs=[job for machines in MACHINES for job in jobs_of(machines)],
         seeds=10,
     )

@@ -29,6 +29,7 @@ def test_there_is_an_experiment_for_every_table_promised():
         "easter-table3",
         "easter-table4",
         "flex-adaptive",
+        "flex-bursts",
         "flex-table2",
         "flex-table3",
         "flex-table4",
