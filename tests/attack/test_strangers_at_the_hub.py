@@ -191,6 +191,13 @@ def test_an_address_has_its_share_and_no_more() -> None:
         assert not is_answered(around.enter_context(connected(port, STRANGER)))
         assert front.status.num_turned_away == {"address": 1}
         assert is_answered(around.enter_context(connected(port)))
+        # One of three ends: one more may come, not three.
+        first[0].shutdown(socket.SHUT_WR)
+        assert first[0].recv(1) == b""
+        while front.status.num_open > 3:  # the front notes the end a moment after we do
+            run_there(asyncio.sleep(0))
+        assert is_answered(around.enter_context(connected(port, STRANGER)))
+        assert not is_answered(around.enter_context(connected(port, STRANGER)))
 
 
 def test_there_is_a_total() -> None:

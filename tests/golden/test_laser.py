@@ -221,9 +221,10 @@ def test_stacked_sets_equal_the_loop_over_them(
         nn.Sequential(nn.Tanh(), nn.Linear(4, 2)),
         nn.Linear(4, 2),
         nn.Linear(4, 2, bias=False),
+        nn.Sequential(nn.Linear(4, 2), nn.Tanh()),
         nn.Sequential(nn.Linear(4, 2, bias=False), nn.Tanh(), nn.Linear(2, 3)),
     ],
-    ids=["no linear layer first", "bare", "no bias", "no bias, then more"],
+    ids=["no linear layer first", "bare", "no bias", "then one more", "no bias, then more"],
 )
 def test_other_networks_equal_the_loop_too(head: nn.Module) -> None:
     head = head.to(F64)

@@ -139,8 +139,7 @@ def test_no_overlap_says_who_shares_how_many_and_never_an_id() -> None:
         align_plainly(blocks, as_array(["secret-3", "secret-4", "secret-5"]))
     message = str(caught.value)
     assert "of the 3 labelled ids" in message
-    assert "'bank' shares 0 of its 2" in message
-    assert "'telco' shares 0 of its 1" in message
+    assert "'bank' shares 0 of its 2, 'telco' shares 0 of its 1;" in message
     assert "same kind of id, written the same way" in message
     assert "secret" not in message
 

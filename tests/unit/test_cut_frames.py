@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 
 import pytest
@@ -20,6 +21,7 @@ from colonnade.fabrics.grpc.frames import (
     decode_frames,
     encode_frame,
 )
+from messages import says
 
 TENSOR = ("dtype", "number of dimensions", "shape", "number of bytes")
 VALUES = (Batch("train", 3), torch.ones(2, 3), {"a": 1.5}, "text", 7, 2.5, True, None)
@@ -84,6 +86,13 @@ def test_every_field_is_named(name: str) -> None:
 def test_a_text_that_is_too_long_is_named(kind: FrameKind, body: object, field: str) -> None:
     with pytest.raises(ProtocolError, match=f"^{field}: a text of 5000 bytes"):
         encode_frame(kind, body)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan])
+def test_a_time_that_is_none_is_refused(seconds: float) -> None:
+    content = encode_frame(FrameKind.REPLY, ReplyBody(torch.ones(3), None, seconds))
+    with pytest.raises(ProtocolError, match=says("seconds", seconds)):
+        list(decode_frames(content))
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,11 @@ def test_refusals_do_not_fill_the_disk(tmp_path: Path) -> None:
     record = HubRecord(tmp_path, "bank")
     for _ in range(100):
         record.note_refusal(reason="unknown invitation", asked="enrolment")
-    assert sum(1 for _ in record.entries()) == 60
+    entries = list(record.entries())
+    assert len(entries) == 60
+    assert {(item["reason"], item["asked"]) for item in entries} == {
+        ("unknown invitation", "enrolment")
+    }
 
 
 def test_health_and_metrics_of_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

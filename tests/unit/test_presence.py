@@ -333,3 +333,9 @@ def test_a_complete_table_tells_the_same_without_a_look_at_its_rows(
         assert seen.num_samples == len(rows)
         for place, name in enumerate(("a", "b")):
             assert presence.num_rows(number, name) == int(rows[:, place].sum())
+
+
+def test_a_table_of_another_shape_is_refused() -> None:
+    plan = BatchPlan(3, 2, seed=0, shuffle=False)
+    with pytest.raises(DataError, match=says("(3, 1)", "(3, 2)")):
+        Presence(names=("a", "b"), table=torch.ones(3, 1, dtype=torch.bool), plan=plan)

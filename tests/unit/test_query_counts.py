@@ -38,6 +38,15 @@ def test_a_person_counts_in_a_window_of_hours(tmp_path: Path) -> None:
     again.count(rules, people(1), 13 * HOUR)
 
 
+def test_hours_are_of_sixty_minutes_for_years(tmp_path: Path) -> None:
+    # An hour that is a second too long is half an hour off after 1,800 of them.
+    rules, kept = Queries(max_per_person=1, per_hours=1), counts(tmp_path)
+    kept.count(rules, people(1), 500_000 * HOUR - 1)
+    kept.count(rules, people(1), 500_000 * HOUR)
+    with pytest.raises(Refused, match="max_per_person"):
+        kept.count(rules, people(1), 500_000.999 * HOUR)
+
+
 def test_somebody_with_two_rows_counts_twice(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="max_per_person"):
         counts(tmp_path).count(Queries(max_per_person=1), people(5, 5), HOUR)
