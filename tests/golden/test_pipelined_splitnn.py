@@ -117,7 +117,7 @@ def test_it_does_not_go_on_without_a_party() -> None:
         profiles={"p0": Profile(latency=Constant(value=5000))},
         patience=Patience(timeout=100, then="continue"),
     )
-    with pytest.raises(NoAnswer, match=says("'p0'", "exchange 0", 100)):
+    with pytest.raises(NoAnswer, match=says("'p0'", "exchange 1", 100)):
         train(federation, 3, LoopState())
 
 

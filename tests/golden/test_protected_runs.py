@@ -428,7 +428,7 @@ def test_a_sum_of_one_is_never_taken() -> None:
     }
     patience = {"timeout": 1000, "then": "continue"}
     federation = build(settings(["blind"], fabric=fabric, patience=patience))
-    with pytest.raises(NoAnswer, match=says("exchange 0", "'embed'", ["bank", "shop"])):
+    with pytest.raises(NoAnswer, match=says("exchange 1", "'embed'", ["bank", "shop"])):
         train_on(federation, 3)
 
 
