@@ -161,9 +161,7 @@ class ServedFederation:
         for file, stop in (("config", "epochs = 1"), ("endless", "exchanges = 1000000")):
             text = _CONFIG.format(stop=stop) + tables
             (self.place / f"{file}.toml").write_text(text)
-        policy = self.place / "policy.toml"
-        # A measurement asks for the same few rows more often than people's data may be.
-        policy.write_text("releases_per_row = 1000000000\n")
+        policy = measuring_policy(self.place)
         for name in PARTIES:
             home = self.place / name
             make_home(home)
@@ -180,6 +178,13 @@ class ServedFederation:
                 allow_unprotected=True,
             )
             write_party(home, own)
+
+
+def measuring_policy(place: Path) -> Path:
+    """A policy for measuring, which asks for the same few rows more often than people's may be."""
+    policy = place / "policy.toml"
+    policy.write_text("releases_per_row = 1000000000\n")
+    return policy
 
 
 def member_of(federation: FederationDirectory, place: Path, name: str) -> Identity:

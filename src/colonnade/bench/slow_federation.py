@@ -20,7 +20,12 @@ from typing import Any
 import pandas as pd
 
 from colonnade.bench.delaying_proxy import DelayingProxy
-from colonnade.bench.served_federation import free_address, member_of, started_process
+from colonnade.bench.served_federation import (
+    free_address,
+    measuring_policy,
+    member_of,
+    started_process,
+)
 from colonnade.core.errors import RunError
 from colonnade.data.datasets import load_dataset
 from colonnade.fabrics.grpc.hub import Hub
@@ -201,6 +206,7 @@ class SlowFederation:
         digits = load_dataset("digits")
         labels = pd.DataFrame({"id": digits.labels.ids, "digit": digits.labels.values})
         labels.to_csv(self._table(HOLDER), index=False)
+        policy = measuring_policy(self.place)
         for name in PARTIES:
             block = digits.blocks[name]
             table = pd.DataFrame(block.values)
@@ -217,6 +223,7 @@ class SlowFederation:
                 id="id",
                 health=free_address(),
                 allow_unprotected=True,
+                policy=policy,
                 # The simulated run has the same first weights.
                 common_seed=True,
             )
@@ -229,7 +236,8 @@ def _reached(directory: Path) -> Reached:
     wanted = read_json(directory / "config.json")["stop"]["target"]
     if wanted is not None and summary["stopped_by"] != "target":
         raise RunError(
-            f"{summary['method']} did not reach {wanted} in {summary['exchanges']} exchanges"
+            f"{summary['method']} did not reach {wanted} in {summary['exchanges']} exchanges: it "
+            f"was stopped by '{summary['stopped_by']}'"
         )
     last = [line for line in recorded_lines(directory) if line["kind"] == "evaluation"][-1]
     return Reached(seconds=last["elapsed"], exchanges=summary["exchanges"], directory=directory)
