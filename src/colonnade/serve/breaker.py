@@ -53,14 +53,21 @@ class Breakers:
         self._limit, self._pause, self._longest = num_silences, pause, longest_pause
         self._by_party = {name: _Breaker() for name in parties}
 
-    def left_out(self) -> frozenset[str]:
-        """Whom the next exchange does not wait for; a party whose pause is over is probed by it."""
-        now = self._clock()
+    def left_out(self, seconds: float) -> frozenset[str]:
+        """Whom the next exchange does not wait for; a party whose pause is over is probed by it.
+
+        Args:
+            seconds: How much time it has. In a hurry nobody is probed, and whoever was silent in
+                the last exchange is left out too: those who wait have waited for it once.
+        """
+        now, is_hurried = self._clock(), seconds < _SHORTEST_SILENCE
         left_out = set()
         for name, item in self._by_party.items():
             if item.opened is None:
+                if is_hurried and item.num_silences:
+                    left_out.add(name)
                 continue
-            if not item.is_probing and now >= item.opened + item.pause:
+            if not (item.is_probing or is_hurried) and now >= item.opened + item.pause:
                 item.is_probing = True
             else:
                 left_out.add(name)

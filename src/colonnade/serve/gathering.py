@@ -143,9 +143,11 @@ class Gathering:
 
     async def _exchange(self, chosen: Sequence[_Waiting]) -> None:
         ids = tuple(dict.fromkeys(name for item in chosen for name in item.ids))
-        deadline = min(item.deadline for item in chosen)
-        without = self._breakers.left_out()
         began = time.monotonic()
+        # Whoever waited for an exchange that a silent party held up has little time left; those who
+        # came later must not lose their answers by that.
+        deadline = max(min(item.deadline for item in chosen), began + GRACE_SECONDS)
+        without = self._breakers.left_out(deadline - began)
         loop = asyncio.get_running_loop()
         try:
             exchange = await loop.run_in_executor(
