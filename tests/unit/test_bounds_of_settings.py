@@ -65,6 +65,7 @@ BOUNDS: list[tuple[Callable[..., Any], str, list[Any], list[Any]]] = [
     (LinkSpec, "message_bytes", [4096], [4095]),
     (partial(LinkSpec, message_bytes=5000), "outbox_bytes", [5000], [4999]),
     (FEDERATION, "certificate_days", [1, 825], [0, 826]),
+    (FEDERATION, "max_kept_megabytes", [1, None], [0]),
     (PARTY, "hub", ["hub:1", "hub:65535"], ["hub:0", "hub:65536", "hub:", ":1", "hub", "hub:x"]),
     (PARTY, "health", ["hub:0", "hub:65535"], ["hub:65536", "hub:", ":1", "hub", "hub:x"]),
     (Perturb, "noise", [1e-13, 9e14], [0.0, 9e-14, 2e15, math.inf, math.nan]),

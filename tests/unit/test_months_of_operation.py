@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from colonnade.cli.main import app
 from colonnade.core.errors import ConfigError, Refused
 from colonnade.fabrics.grpc.front import FrontStatus
 from colonnade.federate import logs
@@ -22,6 +24,7 @@ from colonnade.federate.hub_waits import HubWaits
 from colonnade.federate.logs import log_to
 from colonnade.federate.opened_hub import open_hub
 from colonnade.federate.party_limits import Limits, kept_megabytes
+from colonnade.run.run_shelf import check_room
 from membership import SetClock, make_federation
 from networks import QUICK
 
@@ -129,3 +132,43 @@ def test_room_for_weights_is_bounded(tmp_path: Path) -> None:
     Limits(max_kept_megabytes=3).check("telco", {"max_kept_megabytes": 3})
     with pytest.raises(Refused, match="max_kept_megabytes"):
         Limits(max_kept_megabytes=2).check("telco", {"max_kept_megabytes": 3})
+
+
+def test_room_for_checkpoints_of_the_label_holder_is_bounded(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    check_room(runs, 1)
+    for name in ("first", "second"):
+        place = runs / name / "label_holder"
+        place.mkdir(parents=True)
+        (runs / name / "config.json").write_text("{}")
+        (place / "exchange-000000001.safetensors").write_bytes(bytes(1_500_000))
+    # Whatever else lies there is not a run's.
+    (runs / "others").mkdir()
+    (runs / "others" / "weights.safetensors").write_bytes(bytes(1_500_000))
+    for most in (None, 3):
+        check_room(runs, most)
+    with pytest.raises(ConfigError, match=r"3\.0 MB, 2 are allowed"):
+        check_room(runs, 2)
+
+
+def test_a_training_begins_only_where_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = make_federation(tmp_path / "fed", SetClock())
+    with (federation.directory / "federation.toml").open("a") as file:
+        file.write("max_kept_megabytes = 1\n")
+    config = tmp_path / "credit.toml"
+    config.write_text(
+        'method = "splitnn"\n[label_holder]\nfile = "bank.csv"\nid = "id"\nlabel = "defaulted"\n'
+        "[party.bank]\n[party.shop]\n[stop]\nepochs = 1\n"
+    )
+    place = tmp_path / "runs" / "before"
+    place.mkdir(parents=True)
+    (place / "config.json").write_text("{}")
+    (place / "exchange-000000001.safetensors").write_bytes(bytes(1_500_000))
+    out = tmp_path / "runs" / "credit"
+    words = ["federation", "train", str(federation.directory), str(config), "--out", str(out)]
+    monkeypatch.setattr("colonnade.federate.opened_hub.open_hub", None)
+    with pytest.raises(ConfigError, match="max_kept_megabytes"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    assert not out.exists()

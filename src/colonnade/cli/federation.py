@@ -178,11 +178,14 @@ def train(
     from colonnade.federate.opened_hub import open_hub
     from colonnade.federate.training import train_over
     from colonnade.run.kept_seals import SEALS
+    from colonnade.run.run_shelf import check_room
     from colonnade.run.spec import read_spec
 
     spec = read_spec(config)
     run_directory = out or Path("runs") / config.stem
-    name = FederationDirectory(directory).settings.name
+    settings = FederationDirectory(directory).settings
+    if not resume:
+        check_room(run_directory.parent, settings.max_kept_megabytes)
     links = spec.fabric.link if isinstance(spec.fabric, GrpcSpec) else None
     log_to(log)
     page = live_page(run_directory, wanted=live)
@@ -190,7 +193,7 @@ def train(
         summary = train_over(
             hub,
             spec,
-            name,
+            settings.name,
             run_directory,
             resume=resume,
             watcher=lines,

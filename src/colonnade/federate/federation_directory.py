@@ -85,7 +85,8 @@ class FederationSettings:
     Parties dial ``address``, ``serving`` to be asked for predictions beside a training, and
     ``enrolment`` to join. The hub listens at the same ports of
     ``listen``, by default at the addresses themselves. ``health`` is where a hub that runs tells
-    its health and metrics; port 0 is any free one, told in the log.
+    its health and metrics; port 0 is any free one, told in the log. ``max_kept_megabytes`` is what
+    checkpoints of the runs beside a new one may take before it begins.
     """
 
     name: str
@@ -95,6 +96,7 @@ class FederationSettings:
     listen: str | None = None
     certificate_days: int = 90
     health: str = "127.0.0.1:0"
+    max_kept_megabytes: int | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name, "name")
@@ -109,6 +111,10 @@ class FederationSettings:
         if not 1 <= self.certificate_days <= 825:
             raise ConfigError(
                 f"certificate_days: must be from 1 to 825, got {self.certificate_days}"
+            )
+        if self.max_kept_megabytes is not None and self.max_kept_megabytes < 1:
+            raise ConfigError(
+                f"max_kept_megabytes: must be at least 1, got {self.max_kept_megabytes}"
             )
 
     @property

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from colonnade.core.errors import ConfigError, StorageError
 from colonnade.files import locked
 from colonnade.run.storage import lock_or_refuse, read_json, write_json
 
-__all__ = ["PROMOTED", "RunEntry", "RunShelf"]
+__all__ = ["PROMOTED", "RunEntry", "RunShelf", "check_room"]
 
 # The tag that ``promote`` gives.
 PROMOTED = "production"
@@ -173,6 +174,32 @@ class RunShelf:
 
     def _locked(self) -> Any:
         return locked(self.root / f".{_TAGS}.lock")
+
+
+def check_room(root: Path, most_megabytes: int | None) -> None:
+    """Refuse one more run where those that are there take too much.
+
+    Args:
+        root: The directory that holds the runs; it need not be there yet.
+        most_megabytes: What their checkpoints may take; without bound if None.
+
+    Raises:
+        ConfigError: They take more.
+    """
+    if most_megabytes is None:
+        return
+    num_bytes = 0
+    for settings in root.glob("*/config.json"):
+        for file in settings.parent.rglob("*.safetensors"):
+            # A run under way lets go of its older ones meanwhile.
+            with suppress(FileNotFoundError):
+                num_bytes += file.stat().st_size
+    if num_bytes > most_megabytes * 1_000_000:
+        raise ConfigError(
+            f"max_kept_megabytes: the checkpoints of the runs in {root} take "
+            f"{num_bytes / 1e6:.1f} MB, {most_megabytes} are allowed before one more begins; "
+            f"delete a run (colonnade runs delete {root} RUN), or raise it in federation.toml"
+        )
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
