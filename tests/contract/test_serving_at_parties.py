@@ -14,10 +14,11 @@ import pandas as pd
 import pytest
 
 from agents import agents_of, hub_of
-from colonnade.federate.feature_sources import FeaturesSpec
+from colonnade.federate.feature_sources import FeaturesSpec, LiveFeatures
 from colonnade.federate.opened_hub import open_hub
 from colonnade.federate.party_home import read_party, write_party
 from colonnade.federate.training import train_over
+from colonnade.files import write_atomically
 from colonnade.protect.ledger import read_ledger
 from colonnade.run.spec import read_spec
 from colonnade.serve.federation_serving import FederationLoader
@@ -209,5 +210,54 @@ def test_features_come_from_a_function_of_the_party(organisations: Organisations
             content = one.predict(first)[1]
             assert "secret" not in str(content)
             assert "telco" not in content["predictions"][0].get("parties", {})
+    finally:
+        write_party(home, before)
+
+
+@pytest.mark.parametrize("organisations", ["splitnn"], indirect=True)
+def test_features_come_from_a_live_file_of_the_party(
+    organisations: Organisations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LiveFeatures.__init__.__kwdefaults__, "look_seconds", 0.02)
+    monkeypatch.setattr("colonnade.serve.refused_samples._SECONDS", 0.1)
+    first, second = ids_of_all(organisations)[:2]
+    home, file = organisations.home("telco"), organisations.root / "telco_now.csv"
+    before = read_party(home)
+    table = pd.read_csv(organisations.root / "telco.csv")
+
+    def replace_file(text: str) -> None:
+        write_atomically(file, text.encode())
+
+    def confidences(one: Running) -> list[float]:
+        return [row["confidence"] for row in rows_of(one, first, second)]
+
+    def is_refused(one: Running, name: str) -> bool:
+        status, content = one.predict(name)
+        error = {"reason": "refused", "parties": ["telco"]}
+        return status == 403 and content["predictions"][0]["error"] == error
+
+    with served(organisations) as (one, _):
+        expected = confidences(one)
+    write_party(home, replace(before, features=FeaturesSpec(file=file)))
+    # The file has its own order, and more columns than training needs.
+    own = table[::-1].assign(since=2026)
+    changed = own.copy()
+    changed.loc[changed["id"] == first, ["telco_0", "telco_1", "telco_2"]] = [5.0, -5.0, 5.0]
+    replace_file(own.to_csv(index=False))
+    try:
+        with served(organisations) as (one, _):
+            assert confidences(one) == pytest.approx(expected, rel=1e-5)
+            replace_file(changed.to_csv(index=False))
+            until(lambda: confidences(one)[0] != pytest.approx(expected[0], rel=1e-5))
+            assert confidences(one)[1] == pytest.approx(expected[1], rel=1e-5)
+            # Old rows are not given in the place of a file that lost a column, or of a lost row.
+            replace_file(own.drop(columns="telco_1").to_csv(index=False))
+            until(lambda: is_refused(one, second))
+            replace_file(own[own["id"] != first].to_csv(index=False))
+            until(lambda: one.predict(second)[0] == 200)
+            assert is_refused(one, first)
+            replace_file(own.to_csv(index=False))
+            until(lambda: one.predict(first)[0] == 200)
+            assert confidences(one) == pytest.approx(expected, rel=1e-5)
     finally:
         write_party(home, before)

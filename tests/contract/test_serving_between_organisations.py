@@ -19,12 +19,14 @@ from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.federate.opened_hub import open_hub
 from colonnade.federate.party_agent import SessionRespondents
+from colonnade.federate.peers import own_signer
 from colonnade.federate.prediction_files import predict_over
 from colonnade.federate.training import train_over
 from colonnade.run.kept_seals import SEALS
 from colonnade.run.spec import read_spec
-from colonnade.serve import networked_predictor
+from colonnade.serve import federation_serving, networked_predictor
 from colonnade.serve.federation_serving import FederationLoader
+from colonnade.serve.kept_embeddings import KeptEmbeddings
 from colonnade.serve.run_serving import ServeSettings
 from e2e.organisations import HOLDER, PARTIES, Organisations
 from networks import QUICK
@@ -48,20 +50,18 @@ def trained(organisations: Organisations) -> Organisations:
     return organisations
 
 
-def loader_of(organisations: Organisations, hub: Hub, wait: float = 20.0) -> FederationLoader:
-    return FederationLoader(
+@contextmanager
+def served(
+    organisations: Organisations, hub: Hub, wait: float = 20.0, **settings: Any
+) -> Iterator[Running]:
+    loader = FederationLoader(
         [hub],
         organisations.federation,
         organisations.run,
         organisations.root / "bank.csv",
-        ServeSettings(id_column="id"),
+        ServeSettings(id_column="id", **settings),
         wait_seconds=wait,
     )
-
-
-@contextmanager
-def served(organisations: Organisations, hub: Hub, wait: float = 20.0) -> Iterator[Running]:
-    loader = loader_of(organisations, hub, wait)
     with running(loader.first(), load=loader) as one:
         yield one
 
@@ -168,6 +168,64 @@ def test_a_method_that_needs_everybody_names_who_left(make: Any) -> None:
             assert status == 503
             assert content["error"]["parties"] == ["telco"]
             assert one.get("/readyz")[0] == 503
+
+
+class Agreed(KeptEmbeddings):
+    """A cache to which everybody has agreed from the start."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings | {"asks_consent": False})
+        MADE.append(self)
+
+
+MADE: list[KeptEmbeddings] = []
+
+
+@pytest.mark.parametrize("is_blinded", [True, False])
+def test_of_a_blinded_run_nothing_is_kept_and_everybody_is_needed(
+    make: Any, monkeypatch: pytest.MonkeyPatch, is_blinded: bool
+) -> None:
+    protect = 'protect = [{ kind = "blind", range = 8.0 }]' if is_blinded else ""
+    organisations = make(combine="mean", protect=protect, policies=dict.fromkeys(PARTIES, ""))
+    for name, other in (PARTIES, PARTIES[::-1]):
+        key = own_signer(organisations.home(other)).public.hex()
+        policy = f'cache_seconds = 1800\npeers = {{ {other} = "{key}" }}\n'
+        (organisations.root / f"{name}.policy.toml").write_text(policy)
+    ids = known_to_all(trained(organisations))[:3]
+    monkeypatch.setattr(federation_serving, "KeptEmbeddings", Agreed)
+
+    def answer(one: Running) -> list[dict[str, Any]]:
+        status, content = one.predict(*ids)
+        assert status == 200, content
+        return list(content["predictions"])
+
+    with (
+        hub_alone(organisations) as hub,
+        ExitStack() as telco,
+        agents_of(organisations, hub, ["shop"]),
+    ):
+        telco.enter_context(agents_of(organisations, hub, ["telco"]))
+        with served(organisations, hub, cache_seconds=3600) as one:
+            before = answer(one)
+            if not is_blinded:
+                until(lambda: all(row["parties"]["telco"]["cached"] for row in answer(one)))
+                assert len(MADE[-1]) > 0
+                return
+            again = answer(one)
+            assert not any(item["cached"] for row in again for item in row["parties"].values())
+            assert MADE[-1].is_open
+            assert len(MADE[-1]) == 0
+            telco.close()
+            until(lambda: hub.wait_for(["telco"], timeout=0.0) == ("telco",))
+            status, content = one.predict(*ids)
+            assert status == 503
+            assert content["error"]["parties"] == ["telco"]
+            # It comes back without its keys: masks cancel again after a new agreement.
+            telco.enter_context(agents_of(organisations, hub, ["telco"]))
+            until(lambda: one.predict(*ids)[0] == 200)
+            assert [row["confidence"] for row in answer(one)] == pytest.approx(
+                [row["confidence"] for row in before], rel=1e-5
+            )
 
 
 class Frozen(Respondent):

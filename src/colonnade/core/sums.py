@@ -42,6 +42,9 @@ class Sums(Protocol):
     ) -> Total:
         """The sum of the parties' answers to a verb."""
 
+    def forget(self, party: str) -> None:
+        """Agree again before the next sum: a party came back without what it had agreed on."""
+
 
 def added_up(answers: Mapping[str, Tensor], verb: str, exchange: int) -> Total:
     """The sum of answers that are known one by one, in party order.

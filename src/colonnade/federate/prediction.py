@@ -41,12 +41,7 @@ from colonnade.run.assembly import NEW, NO_DATA, Blueprint
 from colonnade.run.blueprint_files import read_blueprint, read_calibration
 from colonnade.run.directory import restore_model
 from colonnade.run.kept_seals import HEADS, SEALS, KeptHeads, KeptSeals
-from colonnade.run.ledger_heads import (
-    confirm_heads,
-    heads_and_seals,
-    proofs_for,
-    sealed_ledgers,
-)
+from colonnade.run.ledger_heads import confirm_heads, heads_and_seals, proofs_for, sealed_ledgers
 from colonnade.run.party_building import make_parts, make_plans
 from colonnade.run.samples import Roll, Rows, Table
 from colonnade.run.storage import DirectoryVault, party_directory, read_json
@@ -276,6 +271,8 @@ class OpenModel:
             Neither it nor this is called while a request is answered.
         """
         self._session.begin_again(party)
+        if self._federation.sums is not None:
+            self._federation.sums.forget(party)
         loading = self.elsewhere(self.blueprint.spec.patience)
         mark = self._pairs.by_party[party].mark
         loading.start(party, "load", self.run_name, self._pairs.digest, mark)

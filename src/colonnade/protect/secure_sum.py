@@ -72,11 +72,18 @@ class RingSums:
                 chosen = tuple(answers)
                 self.num_repeated += 1
 
+    def forget(self, party: str) -> None:
+        """Agree again before the next sum: a party came back without its keys."""
+        with self._lock:
+            self._agreed -= {party}
+
     async def _agree(self, parties: Parties, chosen: tuple[str, ...]) -> tuple[str, ...]:
         """Make sure that the masked ones share keys; without those who don't answer."""
         masked = frozenset(name for name in chosen if name in self._masked)
         if masked <= self._agreed:
             return chosen
+        # Whoever makes an offer forgets its earlier keys, whatever becomes of the others'.
+        self._agreed = frozenset()
         answers = await parties.ask("offer_key", among=masked)
         offers = {name: item["offer"] for name, item in answers.items()}
         accepted = await parties.ask("accept_keys", offers, among=offers)
