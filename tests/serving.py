@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -31,7 +33,15 @@ from colonnade.serve.predictor import (
     Unanswered,
 )
 
-__all__ = ["Running", "ScriptedPredictor", "grpc_face", "running", "three_parties"]
+__all__ = [
+    "HeldRequest",
+    "Running",
+    "ScriptedPredictor",
+    "grpc_face",
+    "is_refused",
+    "running",
+    "three_parties",
+]
 
 PARTIES = ("bank", "shop", "telco")
 
@@ -187,6 +197,46 @@ def grpc_face(
         yield face.port
     finally:
         asyncio.run_coroutine_threadsafe(face.stop(), one.loop).result(60)
+
+
+class HeldRequest:
+    """A request for predictions whose body is held back; the service has it in hand meanwhile."""
+
+    def __init__(self, port: int, content: Mapping[str, Any]) -> None:
+        self._body = json.dumps(content).encode()
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._connection.putrequest("POST", "/v1/predict")
+        self._connection.putheader("Content-Type", "application/json")
+        self._connection.putheader("Content-Length", str(len(self._body)))
+        self._connection.putheader("Expect", "100-continue")
+        self._connection.endheaders()
+
+    def __enter__(self) -> HeldRequest:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def wait_until_in_hand(self) -> None:
+        """The service asks for the body; this answer is left for whoever reads on."""
+        begin = b"HTTP/1.1 100 Continue"
+        found = self._connection.sock.recv(len(begin), socket.MSG_PEEK | socket.MSG_WAITALL)
+        assert found == begin
+
+    def answered(self) -> tuple[int, Any]:
+        """Send the body; status and content of the answer."""
+        self._connection.send(self._body)
+        with self._connection.getresponse() as reply:
+            return reply.status, json.load(reply)
+
+
+def is_refused(port: int) -> bool:
+    """Whether nobody listens there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 class ScriptedPredictor:

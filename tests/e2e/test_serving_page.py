@@ -14,6 +14,7 @@ from pathlib import Path
 
 from e2e.organisations import free_port
 from e2e.typed import Typed
+from serving import HeldRequest, is_refused
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text("utf-8")
@@ -87,7 +88,7 @@ def test_three_organisations_as_written(tmp_path: Path, typed: Typed) -> None:
     typed.start(shop, "shop")
     away = typed.start(telco, "telco")
     assert training.wait(120) == 0, typed.logs()
-    typed.start(serve, "serve")
+    serving = typed.start(serve, "serve")
     typed.wait_for_words("serve", "serving at")
     away.signal(signal.SIGINT)
     assert away.wait(30) == 0, typed.logs()
@@ -102,4 +103,13 @@ def test_three_organisations_as_written(tmp_path: Path, typed: Typed) -> None:
     assert [(row[0], row[3]) for row in rows] == [
         (str(name), "bank shop") for name in range(1000, 1003)
     ]
+    port = int(ports["8123"])
+    with HeldRequest(port, {"ids": [1000], "deadline_ms": 60_000}) as held:
+        held.wait_until_in_hand()
+        serving.signal(signal.SIGTERM)
+        while not is_refused(port):
+            pass
+        status, content = held.answered()
+    assert (status, list(content["predictions"][0]["parties"])) == (200, ["bank", "shop"])
+    assert serving.wait(60) == 0, typed.logs()
     assert not re.search(r"\b100[012]\b", typed.logs())

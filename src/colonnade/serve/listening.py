@@ -83,9 +83,21 @@ class _PatientProtocol(HttpToolsProtocol):
 class _Uvicorn(uvicorn.Server):
     """Without signals of its own: it would end the process before the drain."""
 
+    def __init__(self, config: uvicorn.Config, stop_beside: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(config)
+        self._stop_beside = stop_beside
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # At once, not after the slowest answer of this one.
+        await asyncio.gather(self._stop_beside(), super().shutdown(sockets))
+
+
+async def _nobody_beside() -> None:
+    """Nothing else listens."""
 
 
 class Listening:
@@ -98,6 +110,7 @@ class Listening:
         limits: Bounds on connections.
         tls: Certificates; none for plain HTTP.
         drain: Called when nobody is answered any more.
+        stop_beside: Stops what else listens, at the moment when this one takes no more requests.
     """
 
     def __init__(
@@ -109,11 +122,12 @@ class Listening:
         limits: ServiceLimits,
         tls: TlsFiles | None = None,
         drain: Callable[[], Awaitable[None]],
+        stop_beside: Callable[[], Awaitable[None]] = _nobody_beside,
     ) -> None:
         self._drain = drain
         self._socket = _bound(host, port)
         try:
-            self._uvicorn = _Uvicorn(_config(application, limits, tls))
+            self._uvicorn = _Uvicorn(_config(application, limits, tls), stop_beside)
         except (OSError, ssl.SSLError) as error:
             self._socket.close()
             raise ConfigError(f"TLS: the certificate or its key can't be used: {error}") from error

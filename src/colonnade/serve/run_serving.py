@@ -225,10 +225,9 @@ async def serve_with(
         )
         await face.start()
 
-    async def drain() -> None:
+    async def stop_face() -> None:
         if face is not None:
             await face.stop()
-        await service.drain()
 
     listening = Listening(
         application,
@@ -236,7 +235,8 @@ async def serve_with(
         port=settings.port,
         limits=settings.limits,
         tls=settings.tls,
-        drain=drain,
+        drain=service.drain,
+        stop_beside=stop_face,
     )
     scheme = "http" if settings.tls is None else "https"
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
