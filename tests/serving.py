@@ -38,9 +38,9 @@ __all__ = [
     "Running",
     "ScriptedPredictor",
     "grpc_face",
-    "is_refused",
     "running",
     "three_parties",
+    "wait_until_refused",
 ]
 
 PARTIES = ("bank", "shop", "telco")
@@ -230,13 +230,16 @@ class HeldRequest:
             return reply.status, json.load(reply)
 
 
-def is_refused(port: int) -> bool:
-    """Whether nobody listens there."""
+def wait_until_refused(port: int) -> None:
+    """Wait until nobody listens on a port of loopback, without connecting meanwhile."""
+    listener, pause = f"0100007F:{port:04X} 00000000:0000 0A", threading.Event()
+    while listener in Path("/proc/net/tcp").read_text():
+        pause.wait(0.01)
     try:
         socket.create_connection(("127.0.0.1", port), timeout=60).close()
     except ConnectionRefusedError:
-        return True
-    return False
+        return
+    raise AssertionError("somebody was taken")
 
 
 class ScriptedPredictor:

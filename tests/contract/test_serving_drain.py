@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 from colonnade.serve.inference_messages import METHODS, SERVICE, message
 from colonnade.serve.run_serving import ServeSettings, serve_with
-from serving import HeldRequest, ScriptedPredictor, is_refused
+from serving import HeldRequest, ScriptedPredictor, wait_until_refused
 
 TOLD = re.compile(r"http://127\.0\.0\.1:(\d+), gRPC at 127\.0\.0\.1:(\d+)")
 
@@ -47,7 +48,7 @@ def is_refused_over_grpc(port: int) -> bool:
 
 @pytest.mark.usefixtures("handlers")
 def test_sigterm_answers_who_is_in_hand_and_takes_nobody_else() -> None:
-    predictor = ScriptedPredictor()
+    predictor, pause = ScriptedPredictor(), threading.Event()
     predictor.gate.clear()
 
     def meanwhile(port: int, grpc_port: int) -> None:
@@ -65,16 +66,14 @@ def test_sigterm_answers_who_is_in_hand_and_takes_nobody_else() -> None:
                 called = begin(channel, "ModelInfer", model_name="credit", inputs=[tensor])
                 assert predictor.begun.acquire(timeout=60)
                 held.wait_until_in_hand()
-                assert not is_refused(port)
                 assert not is_refused_over_grpc(grpc_port)
             finally:
                 os.kill(os.getpid(), signal.SIGTERM)
             try:
-                while not is_refused(port):
-                    pass
+                wait_until_refused(port)
                 # The other listener does not wait for this one's answers.
                 while not is_refused_over_grpc(grpc_port):
-                    pass
+                    pause.wait(0.01)
                 assert not called.done()
             finally:
                 predictor.gate.set()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from e2e.organisations import free_port
 from e2e.typed import Typed
-from serving import HeldRequest, is_refused
+from serving import HeldRequest, wait_until_refused
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text("utf-8")
@@ -107,8 +107,7 @@ def test_three_organisations_as_written(tmp_path: Path, typed: Typed) -> None:
     with HeldRequest(port, {"ids": [1000], "deadline_ms": 60_000}) as held:
         held.wait_until_in_hand()
         serving.signal(signal.SIGTERM)
-        while not is_refused(port):
-            pass
+        wait_until_refused(port)
         status, content = held.answered()
     assert (status, list(content["predictions"][0]["parties"])) == (200, ["bank", "shop"])
     assert serving.wait(60) == 0, typed.logs()
