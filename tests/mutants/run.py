@@ -291,7 +291,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", default="", help="files whose path has this in it")
     parser.add_argument("--id", nargs="*", help="mutants by name, in place of a sample")
-    parser.add_argument("--again", action="store_true", help="try the survivors in --out again")
+    parser.add_argument("--again", action="store_true", help="try survivors in --out again")
     parser.add_argument("--seconds", type=float, default=90.0, help="of tests, per mutant")
     parser.add_argument("--tests", type=int, default=250, help="per mutant, at most")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "mutants.json")
@@ -305,7 +305,8 @@ def main() -> None:
     possible = [m for f in files if given.only in f.as_posix() for m in mutants_of(f, ROOT)]
     before = json.loads(given.out.read_text("utf-8")) if given.again else {}
     if given.again:
-        given.id = [item["id"] for item in before["survivors"]]
+        left = [item["id"] for item in before["survivors"]]
+        given.id = [name for name in left if not given.id or name in given.id]
     drawn = sample(possible, given.seed, given.size)
     drawn = [item for item in possible if item.id in given.id] if given.id else drawn
     known, trials = reach(build, given.processes), []
