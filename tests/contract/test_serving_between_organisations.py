@@ -189,8 +189,7 @@ def test_of_a_blinded_run_nothing_is_kept_and_everybody_is_needed(
     organisations = make(combine="mean", protect=protect, policies=dict.fromkeys(PARTIES, ""))
     for name, other in (PARTIES, PARTIES[::-1]):
         key = own_signer(organisations.home(other)).public.hex()
-        # So small an encoder gives all samples the same values at times: not what is tested here.
-        policy = f'cache_seconds = 1800\nflat_parts = true\npeers = {{ {other} = "{key}" }}\n'
+        policy = f'cache_seconds = 1800\npeers = {{ {other} = "{key}" }}\n'
         (organisations.root / f"{name}.policy.toml").write_text(policy)
     ids = known_to_all(trained(organisations))[:3]
     monkeypatch.setattr(federation_serving, "KeptEmbeddings", Agreed)

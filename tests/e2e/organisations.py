@@ -90,7 +90,8 @@ label = "defaulted"
 fusion = {{ kind = "mlp", combine = "{combine}", hidden = [5], dropout = 0.2 }}
 
 [defaults]
-encoder = {{ kind = "mlp", hidden = [6], embedding = 4, dropout = 0.3 }}
+# tanh: six units of ReLU can be at rest for all rows of a batch, and a blinded party refuses that.
+encoder = {{ kind = "mlp", hidden = [6], embedding = 4, activation = "tanh", dropout = 0.3 }}
 optimizer = {{ name = "adam", lr = 0.02{rates} }}
 {protect}
 
