@@ -15,7 +15,7 @@ from typing import Any
 from colonnade.bench.slow_curves import draw_curves
 from colonnade.bench.table import GOALS, WITHOUT_GOAL, bench_pages, fill_bench_page, with_goals
 from colonnade.core.config import nearest
-from colonnade.core.errors import ConfigError
+from colonnade.core.errors import ConfigError, RunError
 from colonnade.core.extras import missing_package
 
 __all__ = ["BENCHES", "bench_pages", "draw_curves", "fill_bench_page", "machine", "run_bench"]
@@ -54,6 +54,7 @@ def run_bench(name: str, *, fast: bool = False, cases: Collection[str] = ()) -> 
 
     Raises:
         ConfigError: A case is unknown, or a package is missing.
+        RunError: A process of the measurement ended early.
     """
     _check_cases(name, cases)
     import torch
@@ -68,7 +69,15 @@ def run_bench(name: str, *, fast: bool = False, cases: Collection[str] = ()) -> 
         measure = getattr(import_module(f"colonnade.bench.{BENCHES[name]}"), f"bench_{name}")
     except ModuleNotFoundError as error:
         raise missing_package(f"bench {name}", str(error.name), "network,serve,bench") from error
-    rows = with_goals(name, measure(fast, frozenset(cases)) if cases else measure(fast))
+    try:
+        measured = measure(fast, frozenset(cases)) if cases else measure(fast)
+    except EOFError as error:
+        # Left alone it would end the command with "Aborted", as a person's Ctrl-D does.
+        raise RunError(
+            f"bench {name}: one of its processes ended or hung up in the middle; run it again, "
+            "with nothing else that takes memory"
+        ) from error
+    rows = with_goals(name, measured)
     return {
         "name": name,
         "fast": fast,

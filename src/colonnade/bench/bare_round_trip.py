@@ -106,6 +106,8 @@ def bare_parties(num_parties: int, width: int) -> Iterator[RoundTrips]:
         mine, theirs = context.Pipe()
         process = context.Process(target=_answer, args=(theirs, hub, reply), daemon=True)
         process.start()
+        # Or a process that fails at once would be waited for without end.
+        theirs.close()
         processes.append(process)
         ports.append(int(mine.recv()))
     trips = RoundTrips(caller, ports, call)

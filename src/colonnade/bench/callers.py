@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Calls", "call_at_rate", "call_in_turn", "call_once", "call_together"]
+__all__ = ["NO_ANSWER", "Calls", "call_at_rate", "call_in_turn", "call_once", "call_together"]
 
 # Connections of ``call_at_rate``: enough for 1000 requests a second that all wait for a deadline of
 # 200 ms, or the callers would be late by themselves.
 _NUM_CONNECTIONS = 256
+# The status of a request whose connection was closed instead of an answer.
+NO_ANSWER = 0
+
+
+class _ClosedBefore(Exception):
+    """The service closed the connection before there was a whole answer."""
 
 
 @dataclass
@@ -55,24 +62,45 @@ class _Connection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, content: Any) -> tuple[int, bytes]:
-        if self._streams is None:
-            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
-        reader, writer = self._streams
+        """One request: its status and content; ``NO_ANSWER`` if the service hung up on it."""
         body = json.dumps(content).encode()
         head = (
             f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
-        writer.write(head.encode() + body)
-        answered = await reader.readuntil(b"\r\n\r\n")
-        marked = answered.lower().partition(b"content-length:")[2]
-        content = await reader.readexactly(int(marked.partition(b"\r\n")[0]))
+        # A service may close a connection that nobody used for long. A request that meets that has
+        # not been heard; as any HTTP library does, it is sent once more on a new connection.
+        was_used = self._streams is not None
+        try:
+            return await self._exchanged(head.encode() + body)
+        except _ClosedBefore:
+            await self.close()
+        if was_used:
+            with contextlib.suppress(_ClosedBefore):
+                return await self._exchanged(head.encode() + body)
+            await self.close()
+        return NO_ANSWER, b"{}"
+
+    async def _exchanged(self, request: bytes) -> tuple[int, bytes]:
+        try:
+            if self._streams is None:
+                self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+            reader, writer = self._streams
+            writer.write(request)
+            answered = await reader.readuntil(b"\r\n\r\n")
+            marked = answered.lower().partition(b"content-length:")[2]
+            content = await reader.readexactly(int(marked.partition(b"\r\n")[0]))
+        # Neither may leave the measurement as it is: an EOFError ends a command without a word.
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise _ClosedBefore from error
         return int(answered[9:12]), content
 
     async def close(self) -> None:
         if self._streams is not None:
             self._streams[1].close()
-            await self._streams[1].wait_closed()
+            with contextlib.suppress(OSError):
+                await self._streams[1].wait_closed()
+            self._streams = None
 
 
 def call_together(
