@@ -69,3 +69,24 @@ def test_nobody_is_probed_in_a_hurry() -> None:
     now[0] = 100.0
     assert breakers.left_out(0.01) == {"shop"}
     assert breakers.left_out(0.2) == frozenset()
+
+
+def test_a_party_that_is_sought_is_left_out_until_it_is_back() -> None:
+    now = [0.0]
+    breakers = Breakers(["shop", "telco"], lambda: now[0])
+    breakers.silent("shop", 0.2, is_sought=True)
+    for now[0] in (0.0, 1.0, 1000.0):
+        assert breakers.left_out(600.0) == {"shop"}
+        assert breakers.states() == {"shop": "open", "telco": "closed"}
+    breakers.back("shop")
+    assert breakers.left_out(600.0) == frozenset()
+    # Nobody is sought by haste.
+    breakers.silent("telco", 0.001, is_sought=True)
+    assert breakers.left_out(600.0) == frozenset()
+    # It answers questions, and again not in time: a pause, in which it is not asked.
+    for _ in range(2):
+        breakers.silent("shop", 0.2, is_sought=True)
+        breakers.back("shop")
+    assert breakers.left_out(600.0) == {"shop"}
+    now[0] += 1.0
+    assert breakers.left_out(600.0) == frozenset()

@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ __all__ = ["deadline_rows"]
 _DEADLINE_MS = 200
 _LATE_SECONDS, _LATEST_SECONDS = 0.025, 0.1
 _BESIDE = ("beside-p99", "beside-training")
-_FROZEN = ("frozen", "frozen-slowest", "frozen-wrong")
-_KILLED = ("killed", "killed-slowest", "killed-wrong")
+_FROZEN = ("frozen", "frozen-bare", "frozen-slowest", "frozen-wrong")
+_KILLED = ("killed", "killed-bare", "killed-slowest", "killed-wrong")
 # Of an embedding, by default.
 _WIDTH = 32
 
@@ -39,7 +40,9 @@ def deadline_rows(fast: bool, wants: Callable[..., bool]) -> list[dict[str, Any]
     if not wants("p50", "tail", *_BESIDE, *_FROZEN, *_KILLED):
         return []
     rows = []
-    with tempfile.TemporaryDirectory() as place, ServedFederation(Path(place)).running() as served:
+    with ExitStack() as around:
+        place = around.enter_context(tempfile.TemporaryDirectory())
+        served = around.enter_context(ServedFederation(Path(place)).running())
         call_together(served.port, num_callers=8, seconds=1.0, content=_request)
         if wants("p50"):
             rows.append(_middle(served, 200 if fast else 1000))
@@ -49,12 +52,17 @@ def deadline_rows(fast: bool, wants: Callable[..., bool]) -> list[dict[str, Any]
             rows += beside_rows(served, fast)
         if wants(*_FROZEN, *_KILLED):
             calls = call_together(served.port, num_callers=16, seconds=3.0, content=_request)
-            rate = min(1000.0, len(calls.seconds) / 3.0 / 2)
-            num_requests = 500 if fast else 10_000
+            _, echo = serving_process(around, "colonnade.bench.bare_echo")
+            load = _Load(
+                service=served.port,
+                echo=echo,
+                rate=min(1000.0, len(calls.seconds) / 3.0 / 2),
+                num_requests=500 if fast else 10_000,
+            )
             if wants(*_FROZEN):
-                rows += _frozen(served, rate, num_requests)
+                rows += _frozen(served, load)
             if wants(*_KILLED):
-                rows += _killed(served, rate, num_requests)
+                rows += _killed(served, load)
     return rows
 
 
@@ -115,17 +123,16 @@ def _tail(served: ServedFederation, num_requests: int) -> dict[str, Any]:
     }
 
 
-def _frozen(served: ServedFederation, rate: float, num_requests: int) -> list[dict[str, Any]]:
+def _frozen(served: ServedFederation, load: _Load) -> list[dict[str, Any]]:
     process = served.agents[PARTIES[0]]
     process.send_signal(signal.SIGSTOP)
     try:
-        calls = call_at_rate(served.port, rate=rate, num_requests=num_requests, content=_request)
+        return load.rows("frozen", "one party stopped (SIGSTOP)")
     finally:
         process.send_signal(signal.SIGCONT)
-    return _by_deadline("frozen", "one party stopped (SIGSTOP)", calls, rate)
 
 
-def _killed(served: ServedFederation, rate: float, num_requests: int) -> list[dict[str, Any]]:
+def _killed(served: ServedFederation, load: _Load) -> list[dict[str, Any]]:
     name = PARTIES[1]
 
     def kill_and_start() -> None:
@@ -133,41 +140,73 @@ def _killed(served: ServedFederation, rate: float, num_requests: int) -> list[di
         served.agents[name].wait()
         served.start(name)
 
-    third = num_requests / rate / 3
-    timer = threading.Timer(third, kill_and_start)
-    timer.start()
-    calls = call_at_rate(served.port, rate=rate, num_requests=num_requests, content=_request)
-    timer.join()
-    return _by_deadline("killed", "one party killed and started again", calls, rate)
+    return load.rows("killed", "one party killed and started again", kill_and_start)
 
 
-def _by_deadline(case: str, what: str, calls: Calls, rate: float) -> list[dict[str, Any]]:
-    limit = _DEADLINE_MS / 1000 + _LATE_SECONDS
-    in_time = sum(
-        seconds <= limit and status == 200
-        for seconds, status in zip(calls.seconds, calls.in_order, strict=True)
-    )
-    about = f"{len(calls.seconds)} requests at {rate:.0f} a second, half of capacity; {what}"
-    row = {"against": about, "runs": len(calls.seconds)}
-    return [
-        {
-            **row,
-            "case": case,
-            "ratio": in_time / len(calls.seconds),
-            "unit": "requests answered by deadline + 25 ms / all",
-            "statuses": calls.told_statuses(),
-        },
-        {
-            **row,
-            "case": f"{case}-slowest",
-            "ratio": max(calls.seconds) / (_DEADLINE_MS / 1000 + _LATEST_SECONDS),
-            "unit": "slowest request / deadline + 100 ms",
-            "milliseconds_slowest": max(calls.seconds) * 1e3,
-        },
-        {
-            **row,
-            "case": f"{case}-wrong",
-            "ratio": float(calls.num_contradictions),
-            "unit": "answers that differ from another one for the same id and blocks",
-        },
-    ]
+@dataclass(frozen=True, kw_only=True)
+class _Load:
+    """Requests at a rate: to the service, then to a bare echo on the same machine.
+
+    The echo waits for nobody. It is late by what the machine and the callers are late by, and no
+    service can do better.
+    """
+
+    service: int
+    echo: int
+    rate: float
+    num_requests: int
+
+    def rows(
+        self, case: str, what: str, in_between: Callable[[], None] = lambda: None
+    ) -> list[dict[str, Any]]:
+        """What came of the requests; something happens after a third of the time."""
+        ours, bare = (self._calls(port, in_between) for port in (self.service, self.echo))
+        about = (
+            f"{self.num_requests} requests at {self.rate:.0f} a second, half of capacity; {what}"
+        )
+        row = {"against": about, "runs": self.num_requests}
+        deadline = _DEADLINE_MS / 1000
+        return [
+            {
+                **row,
+                "case": case,
+                "ratio": _share_by(ours, deadline + _LATE_SECONDS),
+                "unit": "requests answered by deadline + 25 ms / all",
+                "statuses": ours.told_statuses(),
+                "milliseconds_callers_late": max(ours.late) * 1e3,
+            },
+            {
+                **row,
+                "case": f"{case}-bare",
+                "ratio": _share_by(bare, _LATE_SECONDS),
+                "unit": "requests to a bare echo answered within 25 ms / all: the bound",
+                "milliseconds_callers_late": max(bare.late) * 1e3,
+            },
+            {
+                **row,
+                "case": f"{case}-slowest",
+                "ratio": max(ours.seconds) / (deadline + _LATEST_SECONDS),
+                "unit": "slowest request / deadline + 100 ms",
+                "milliseconds_slowest": max(ours.seconds) * 1e3,
+                "milliseconds_slowest_bare": max(bare.seconds) * 1e3,
+            },
+            {
+                **row,
+                "case": f"{case}-wrong",
+                "ratio": float(ours.num_contradictions),
+                "unit": "answers that differ from another one for the same id and blocks",
+            },
+        ]
+
+    def _calls(self, port: int, in_between: Callable[[], None]) -> Calls:
+        timer = threading.Timer(self.num_requests / self.rate / 3, in_between)
+        timer.start()
+        calls = call_at_rate(port, rate=self.rate, num_requests=self.num_requests, content=_request)
+        timer.join()
+        return calls
+
+
+def _share_by(calls: Calls, seconds: float) -> float:
+    """The share of requests that were answered well and within so many seconds."""
+    both = zip(calls.seconds, calls.in_order, strict=True)
+    return sum(taken <= seconds and status == 200 for taken, status in both) / len(calls.seconds)

@@ -78,7 +78,10 @@ GOALS: Mapping[str, Mapping[str, Goal]] = {
 
 
 # Cases without a goal that can be measured by themselves.
-WITHOUT_GOAL = {"slow": ("splitnn", "round-robin-splitnn", "round-robin-async")}
+WITHOUT_GOAL = {
+    "serve": ("frozen-bare", "killed-bare"),
+    "slow": ("splitnn", "round-robin-splitnn", "round-robin-async"),
+}
 
 
 def with_goals(name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,7 +1,11 @@
-"""A breaker per party: after several silences in a row nobody waits for it, until a probe succeeds.
+"""A breaker per party: after a silence nobody waits for it, until it is heard of again.
 
-Closed: the party is asked. Open: it is left out. Half open: after a pause one exchange asks it
-again; an answer closes the breaker, silence opens it for twice as long.
+Closed: the party is asked. Open: it is left out. Half open: one exchange asks it again; an answer
+closes the breaker, silence opens it for twice as long.
+
+A party on a link is sought after its first silence, by a question that nobody waits for; its answer
+ends the search. Several silences in a row open the breaker for a pause, whether or not the party
+answers such questions: it is there, and too slow.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ class _Breaker:
     pause: float = 0.0
     opened: float | None = None
     is_probing: bool = False
+    # Whether somebody looks for it, who says when it is back.
+    is_sought: bool = False
     # How long its answers take, as a mean that forgets.
     typical: float = 0.0
 
@@ -63,6 +69,9 @@ class Breakers:
         now, is_hurried = self._clock(), seconds < _SHORTEST_SILENCE
         left_out = set()
         for name, item in self._by_party.items():
+            if item.is_sought:
+                left_out.add(name)
+                continue
             if item.opened is None:
                 if is_hurried and item.num_silences:
                     left_out.add(name)
@@ -79,19 +88,29 @@ class Breakers:
         typical = seconds if not before else before + (seconds - before) / 8
         self._by_party[party] = _Breaker(typical=typical)
 
-    def silent(self, party: str, waited: float) -> None:
+    def silent(self, party: str, waited: float, *, is_sought: bool = False) -> None:
         """The party was asked and did not answer within so many seconds.
 
         A wait that is short for this party says nothing: no caller shuts a party out by haste.
+
+        Args:
+            party: Its name.
+            waited: For how long it was waited for.
+            is_sought: Whether somebody looks for it from now on, until ``back``.
         """
         item = self._by_party[party]
         if waited < max(_SHORTEST_SILENCE, 2 * item.typical):
             item.is_probing = False
             return
         item.num_silences += 1
+        item.is_sought = is_sought
         if item.is_probing or item.num_silences >= self._limit:
             item.pause = min(item.pause * 2 or self._pause, self._longest)
             item.opened, item.is_probing = self._clock(), False
+
+    def back(self, party: str) -> None:
+        """The party was sought and has been heard of: exchanges may ask it."""
+        self._by_party[party].is_sought = False
 
     def not_asked(self, party: str) -> None:
         """The probe did not take place: the next exchange probes."""
@@ -100,6 +119,10 @@ class Breakers:
     def states(self) -> dict[str, Literal["closed", "half open", "open"]]:
         """Every party's state, for people who watch."""
         return {
-            name: "closed" if item.opened is None else "half open" if item.is_probing else "open"
+            name: "half open"
+            if item.is_probing
+            else "closed"
+            if item.opened is None and not item.is_sought
+            else "open"
             for name, item in self._by_party.items()
         }

@@ -175,9 +175,11 @@ class Gathering:
 
     def _note(self, exchange: ServedExchange, waited: float) -> None:
         for name in self.predictor.model.parties:
+            if name in exchange.back:
+                self._breakers.back(name)
             if name in exchange.seconds:
                 self._breakers.answered(name, exchange.seconds[name])
             elif name in exchange.silent:
-                self._breakers.silent(name, waited)
+                self._breakers.silent(name, waited, is_sought=name in exchange.sought)
             else:
                 self._breakers.not_asked(name)

@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -91,6 +92,8 @@ class NetworkedPredictor:
         # Parties that came back without their half, and those that load it again.
         self._lost: set[str] = set()
         self._loading: dict[str, Callable[[], bool]] = {}
+        # By party that was silent, a question that nobody waits for.
+        self._sought: dict[str, Callable[[], str | None]] = {}
         # Answers whose seals are not kept yet, and what looks whether seals have come.
         self._num_unsealed = 0
         self._sealing: Callable[[], bool] | None = None
@@ -221,6 +224,7 @@ class NetworkedPredictor:
         """Take one step of having a party load its half again."""
         try:
             if party not in self._loading:
+                self._sought.pop(party, None)
                 self._loading[party] = self._open.begin_again(party)
             if not self._loading[party]():
                 return
@@ -245,6 +249,7 @@ class NetworkedPredictor:
         self._loading.clear()
         self._sealing = None
         self._consents.clear()
+        self._sought.clear()
         try:
             self._open = self._opened(absent)
         except ColonnadeError as error:
@@ -263,8 +268,10 @@ class NetworkedPredictor:
             if self._is_broken:
                 nobody = Unanswered(reason="away", parties=self._elsewhere)
                 return ServedExchange(outcomes=[nobody for _ in ids])
-            gone = set(without) | set(self._absent()) | self._lost
-            gone |= set(self._elsewhere) - set(self._open.blueprint.elsewhere)
+            absent = set(self._absent())
+            away = absent | (set(self._elsewhere) - set(self._open.blueprint.elsewhere))
+            back = self._seek(without, away) if without else frozenset()
+            gone = (set(without) - back) | away | self._lost
             exchange = LinkedExchange(
                 self._open,
                 self._model,
@@ -276,4 +283,31 @@ class NetworkedPredictor:
             found = exchange.run(ids)
             self._lost |= exchange.lost
             self._num_unsealed += 1
-            return found
+            return replace(found, back=back, sought=frozenset(self._elsewhere))
+
+    def _seek(self, parties: Collection[str], away: Collection[str]) -> frozenset[str]:
+        """Who of the parties that were silent has answered a question that nobody waited for.
+
+        The question is no release. A party that stands still answers it when it goes on.
+        """
+        back = set(parties) - set(self._elsewhere)
+        for party in set(parties) & set(self._elsewhere):
+            if party in away or party in self._lost:
+                # With its half gone, so is the question; it is asked another one then.
+                self._sought.pop(party, None)
+                continue
+            try:
+                if party not in self._sought:
+                    self._sought[party] = self._open.begin_keeping(party)
+                has_answered = self._sought[party]() is not None
+            except PartyRestarted as error:
+                self._lost.add(error.party)
+                self._sought.pop(error.party, None)
+                continue
+            except ColonnadeError:
+                # A refusal is an answer.
+                has_answered = True
+            if has_answered:
+                self._sought.pop(party, None)
+                back.add(party)
+        return frozenset(back)

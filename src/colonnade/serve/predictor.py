@@ -82,12 +82,16 @@ class Unanswered:
 class ServedExchange:
     """One exchange: an outcome for every id, in order, and who took how long.
 
-    ``seconds`` has the parties that were asked and answered; ``silent`` those that did not.
+    ``seconds`` has the parties that were asked and answered; ``silent`` those that did not. A
+    predictor that can tell without an exchange when a silent party is there again names it in
+    ``sought``, and in ``back`` once it is.
     """
 
     outcomes: Sequence[Outcome | Unanswered]
     seconds: Mapping[str, float] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
+    sought: frozenset[str] = frozenset()
+    back: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +126,8 @@ class Predictor(Protocol):
         Args:
             ids: Sample ids as text, none twice.
             deadline: When to answer with whoever came, on the monotonic clock.
-            without: Parties not to wait for: they did not answer before.
+            without: Parties not to wait for, unless they are known to be back: they did not
+                answer before.
 
         Returns:
             An outcome for every id.
