@@ -89,14 +89,20 @@ def accessible() -> Callable[[Any], None]:
 
 
 @pytest.fixture
-def picture() -> Callable[[Any, str], None]:
-    """Writes a screenshot for the docs, if COLONNADE_SCREENSHOTS says where."""
+def picture() -> Callable[..., None]:
+    """Writes a screenshot for the docs, if COLONNADE_SCREENSHOTS says where.
+
+    With ``tall`` it shows only so many pixels from the top of a page.
+    """
     place = os.environ.get("COLONNADE_SCREENSHOTS")
 
-    def take(tab: Any, name: str) -> None:
+    def take(tab: Any, name: str, tall: int | None = None) -> None:
         if place:
             Path(place).mkdir(parents=True, exist_ok=True)
-            tab.screenshot(path=str(Path(place) / f"{name}.png"), full_page=True)
+            wide = tab.viewport_size["width"]
+            clip = {"x": 0, "y": 0, "width": wide, "height": tall} if tall else None
+            path = str(Path(place) / f"{name}.png")
+            tab.screenshot(path=path, full_page=True, clip=clip)
 
     return take
 

@@ -67,17 +67,19 @@ def show(out: Path) -> None:
         _guess(
             f"SplitNN, '{_ABSENT}' missing",
             arrangement,
-            "it can't answer without a block: the commonest class for everybody",
+            "no answer without a block: it guesses the commonest class",
         ),
         _row("LASER-VFL, all three", laser, "one training for every set of blocks"),
         _without_absent(laser, sources, arrangement),
     ]
+    slow = {"SplitNN waits": out / "slow_splitnn", "VAFL does not": out / "slow_vafl"}
     courses = {
-        "SplitNN waits": _course("splitnn", sources, out / "slow_splitnn"),
-        "VAFL does not": _course("vafl", sources, out / "slow_vafl"),
+        name: _course(method, sources, place)
+        for method, (name, place) in zip(("splitnn", "vafl"), slow.items(), strict=True)
     }
     _print_tables(console, rows, courses)
     runs = {"all three together": out / "together", "LASER-VFL, all three": out / "laser"}
+    runs |= {f"'{_SLOW}' slow: {name}": place for name, place in slow.items()}
     page = write_comparison(
         rows,
         out=out / "report.html",

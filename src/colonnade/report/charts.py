@@ -2,8 +2,7 @@
 
 Colours of text, lines and curves are CSS variables of the page, so that one picture suits light and
 dark. Parties have fixed colours from the palette of Okabe and Ito, which colour-blind readers can
-tell apart. The same input gives the same text. Ids start with the chart's key, so that several
-charts can share a page. The heat map is in ``heat_map``.
+tell apart. Ids start with the chart's key: charts can share a page. ``heat_map`` has the heat map.
 """
 
 from __future__ import annotations
@@ -47,26 +46,22 @@ __all__ = [
 Size = Literal["wide", "half"]
 
 # Okabe and Ito (2008) without black, which is the page's own ink; grey is the eighth.
-PALETTE = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#d55e00",
-    "#f0e442",
-    "#999999",
-)
+PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
+# Lines of equal rank: eight colours and three dashes repeat together only after 24 lines.
+_NUM_COLOURS = 8
 # While drawing, a colour that is used nowhere else stands for each variable of the page.
 _STAND_INS: Mapping[str, str] = {
     "accent": "#0a0b01",
     "ink": "#0a0b02",
     "muted": "#0a0b03",
     "line": "#0a0b04",
+    **{f"run-{place}": f"#0a0c0{place}" for place in range(_NUM_COLOURS)},
 }
 _WIDTHS: Mapping[str, float] = {"wide": 8.8, "half": 4.3}
 _DASHES: Mapping[str, str] = {"accent": "-", "ink": "--", "muted": ":"}
 _MARKERS: Mapping[str, str] = {"accent": "o", "ink": "s", "muted": "^"}
+_RANKED_DASHES = ("-", "--", ":")
+_RANKED_MARKERS = ("o", "s", "^", "D", "v")
 _MAX_POINTS = 1500
 _SECOND_ALPHA = 0.35
 _STEPS = [1, 2, 2.5, 5, 10]
@@ -130,10 +125,12 @@ def curves_chart(
     x_is_share: bool = False,
     y_range: tuple[float, float] | None = None,
     levels: Sequence[tuple[str, float]] = (),
+    holds: bool = False,
 ) -> str:
     """Lines over exchanges, time or a share, as an SVG element in a box.
 
-    ``levels`` are named heights to compare with, such as what a guess reaches.
+    ``levels`` are named heights to compare with, such as what a guess reaches. ``holds`` is for
+    lines that have their values at different places; see ``readable_curves``.
     """
     with _styled():
         figure = _new_figure(figsize=(_WIDTHS[size], 2.7), layout="constrained")
@@ -148,18 +145,24 @@ def curves_chart(
         axes.set_xlabel(f"{x_label} ({unit})" if unit else x_label)
         axes.set_ylabel(shortened(y_label))
         _few_ticks(axes, 6, integer=not (x_is_seconds or x_is_share))
-        for name, height in levels:
-            axes.axhline(height, color=_STAND_INS["muted"], linewidth=0.8, linestyle=(0, (4, 3)))
-            said = f"{shortened(name)} {format_number(height)}"
-            axes.text(
-                1.0, height, said, transform=axes.get_yaxis_transform(), ha="right", va="bottom"
-            )
         if y_range is not None:
             axes.set_ylim(*y_range)
+        low, high = axes.get_ylim()
+        for name, height in levels:
+            under = any(0 < other - height < (high - low) / 10 for _, other in levels)
+            axes.axhline(height, color=_STAND_INS["muted"], linewidth=0.8, linestyle=(0, (4, 3)))
+            said = f"{shortened(name)} {format_number(height)}"
+            side, across = "top" if under else "bottom", axes.get_yaxis_transform()
+            axes.text(1.0, height, said, transform=across, ha="right", va=side)
         axes.legend(loc="best", fontsize="small").set_gid(f"{_CURVE}legend")
         picture = _svg(figure, key, label)
         return readable_curves(
-            picture, curves, x_label=axes.get_xlabel(), divisor=divisor, corners=_corners(axes)
+            picture,
+            curves,
+            x_label=axes.get_xlabel(),
+            divisor=divisor,
+            corners=_corners(axes),
+            holds=holds,
         )
 
 
@@ -209,11 +212,13 @@ def party_bars_chart(
         return _svg(figure, key, label)
 
 
-def ranking_chart(rows: Sequence[tuple[str, float]], *, key: str, label: str, x_label: str) -> str:
+def ranking_chart(
+    rows: Sequence[tuple[str, float]], *, key: str, label: str, x_label: str, size: Size
+) -> str:
     """One bar per name, from zero, with the number at its end; NaN is said, not drawn."""
     with _styled():
         figure = _new_figure(
-            figsize=(_WIDTHS["wide"], 0.7 + 0.32 * max(len(rows), 1)), layout="constrained"
+            figsize=(_WIDTHS[size], 0.7 + 0.32 * max(len(rows), 1)), layout="constrained"
         )
         axes = figure.add_subplot()
         for place, (_, value) in enumerate(rows):
@@ -270,15 +275,21 @@ def _draw_curve(axes: Axes, curve: Curve, divisor: float, gid: str) -> None:
     # Matplotlib leaves names that begin with an underscore out of the legend.
     name = shortened(curve.name)
     name = f"\N{ZERO WIDTH SPACE}{name}" if name.startswith("_") else name
+    colour: str = curve.tone
+    dash, marker = _DASHES[curve.tone], _MARKERS[curve.tone]
+    if curve.place is not None:
+        colour = f"run-{curve.place % _NUM_COLOURS}"
+        dash = _RANKED_DASHES[curve.place % len(_RANKED_DASHES)]
+        marker = _RANKED_MARKERS[curve.place % len(_RANKED_MARKERS)]
     axes.plot(
         xs,
         ys,
         label=name,
-        color=_STAND_INS[curve.tone],
-        linestyle="-" if curve.faint else _DASHES[curve.tone],
+        color=_STAND_INS[colour],
+        linestyle="-" if curve.faint else dash,
         linewidth=0.8 if curve.faint else 1.6,
         alpha=0.6 if curve.faint else 1.0,
-        marker=_MARKERS[curve.tone] if few and not curve.faint else "",
+        marker=marker if few and not curve.faint else "",
         markersize=3.0,
         gid=gid,
     )

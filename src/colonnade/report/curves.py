@@ -24,13 +24,18 @@ _MOST_READ = 400
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A named line; NaN leaves a gap. ``faint`` is for raw values behind a smoothed line."""
+    """A named line; NaN leaves a gap. ``faint`` is for raw values behind a smoothed line.
+
+    ``place`` is for one of several lines of equal rank: it gives a colour and a dash instead of the
+    tone's.
+    """
 
     name: str
     xs: Sequence[float]
     ys: Sequence[float]
     tone: Tone = "accent"
     faint: bool = False
+    place: int | None = None
 
 
 def readable_curves(
@@ -40,6 +45,7 @@ def readable_curves(
     x_label: str,
     divisor: float,
     corners: tuple[tuple[float, float], tuple[float, float]],
+    holds: bool = False,
 ) -> str:
     """A chart with the numbers of its lines, for the page's script.
 
@@ -49,6 +55,8 @@ def readable_curves(
         x_label: What runs from left to right.
         divisor: From the curves' own unit to the axis's.
         corners: Where the values (0, 0) and (1, 1) of the axes are in the picture.
+        holds: Whether a line without a value at some place is read there at its latest value;
+            otherwise it is left out of that reading.
 
     Returns:
         HTML around the picture.
@@ -60,8 +68,6 @@ def readable_curves(
         lines.append(
             {
                 "name": printable(curve.name),
-                "tone": curve.tone,
-                "faint": curve.faint,
                 "points": [
                     [float(f"{x:.6g}"), float(f"{y:.6g}")]
                     for x, y in pairs
@@ -69,7 +75,7 @@ def readable_curves(
                 ],
             }
         )
-    content = {"x": printable(x_label), "corners": corners, "lines": lines}
+    content = {"x": printable(x_label), "corners": corners, "holds": holds, "lines": lines}
     held = html.escape(json.dumps(content, allow_nan=False, separators=(",", ":")))
     return f'<div class="curves" data-curves="{held}">{picture}</div>'
 

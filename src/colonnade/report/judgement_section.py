@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from colonnade.core.errors import StorageError
 from colonnade.quality.judgement import JUDGEMENT
 from colonnade.report.charts import curves_chart
 from colonnade.report.curves import Curve, Tone
-from colonnade.report.markup import count, figure, number, table, text
+from colonnade.report.markup import count, figure, in_two_sizes, number, table, text
 
 __all__ = ["judgement_section"]
 
@@ -149,15 +150,15 @@ def _residuals(found: Mapping[str, Any], key: str) -> str:
         line("median", "middle", "accent"),
         line("10 %", "low", "ink"),
     ]
-    chart = curves_chart(
+    drawn = partial(
+        curves_chart,
         [zero, *lines],
-        key=f"{key}-residuals",
         label="Lines: quantiles of true minus predicted, over the prediction.",
         x_label="predicted",
         y_label="true minus predicted",
-        size="wide",
         x_is_share=True,
     )
+    chart = in_two_sizes(drawn, f"{key}-residuals")
     rows = [
         [*(number(item[part]) for part in ("predicted", "low", "middle", "high"))]
         for item in groups

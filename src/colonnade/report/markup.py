@@ -11,7 +11,7 @@ import base64
 import hashlib
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -24,6 +24,7 @@ __all__ = [
     "count",
     "figure",
     "folded_table",
+    "in_two_sizes",
     "number",
     "seconds",
     "table",
@@ -35,9 +36,13 @@ NOT_RECORDED = "not recorded"
 
 _CSS = """
 :root{color-scheme:light dark;--paper:#fff;--panel:#f5f6f8;--ink:#1b2330;--muted:#586273;
---line:#d5dae1;--accent:#5636b8;--warn:#fdf0d5;--edge:#c77d00}
+--line:#d5dae1;--accent:#5636b8;--warn:#fdf0d5;--edge:#c77d00;
+--run-0:#0069a6;--run-1:#b35900;--run-2:#00795a;--run-3:#a63d78;--run-4:#5636b8;--run-5:#c62f2f;
+--run-6:#6b6b00;--run-7:#4a5568}
 @media (prefers-color-scheme:dark){:root{--paper:#12161c;--panel:#1b2129;--ink:#e8ebf0;
---muted:#a3adbb;--line:#39424f;--accent:#b9a4ff;--warn:#3a2c10;--edge:#e0a030}}
+--muted:#a3adbb;--line:#39424f;--accent:#b9a4ff;--warn:#3a2c10;--edge:#e0a030;
+--run-0:#56b4e9;--run-1:#f0a13a;--run-2:#3fcf9f;--run-3:#e79bc4;--run-4:#b9a4ff;--run-5:#ff8a75;
+--run-6:#e0d95a;--run-7:#b5bdc9}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);line-height:1.5;
 font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif}
@@ -63,8 +68,9 @@ table{border-collapse:collapse;font-size:.9rem;margin:.6rem 0;font-variant-numer
 caption{text-align:left;padding-bottom:.3rem}
 th,td{padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--line);text-align:left;
 vertical-align:top;overflow-wrap:break-word}
-thead th{color:var(--muted);font-weight:600}th{font-weight:500}
-.num{text-align:right;white-space:nowrap}
+thead th{color:var(--muted);font-weight:600;vertical-align:bottom}th{font-weight:500}
+.num{text-align:right;white-space:nowrap}thead .num{white-space:normal}
+tbody th{min-width:6.5rem}td:not(.num){min-width:9rem}
 .dot{display:inline-block;width:.75em;height:.75em;border-radius:.15em;margin-right:.45em;
 border:1px solid var(--muted)}
 .reader{cursor:crosshair}.reader:focus-visible{outline:2px solid var(--accent);outline-offset:2px}
@@ -76,15 +82,13 @@ border:1px solid var(--muted)}
 border:1px solid var(--line);border-radius:1rem;padding:.15rem .7rem;cursor:pointer;
 min-height:1.7rem}
 .keys button[aria-pressed=false]{color:var(--muted);text-decoration:line-through}
-.keys i{display:inline-block;width:1.4em;margin-right:.45em;vertical-align:middle;
-border-top:2px solid var(--accent)}.keys i.ink{border-top:2px dashed var(--ink)}
-.keys i.muted{border-top:2px dotted var(--muted)}.keys i.faint{border-top:1px solid var(--muted)}
+.keys svg{width:1.8em;height:.6em;margin-right:.45em;vertical-align:middle}
 details{margin:.6rem 0}summary{cursor:pointer;color:var(--muted)}
 pre{background:var(--panel);border:1px solid var(--line);border-radius:.5rem;padding:.8rem;
 overflow-x:auto;font-size:.82rem;line-height:1.4}
 section.run{border-top:2px solid var(--line);margin-top:3rem}
-@media (max-width:44rem){.pair{grid-template-columns:1fr}.scroll svg.chart{min-width:34rem}
-.pair svg.chart{min-width:0}}
+.narrow{display:none}
+@media (max-width:44rem){.pair{grid-template-columns:1fr}.wide{display:none}.narrow{display:block}}
 @media print{details,figure,tr{break-inside:avoid}}
 """
 
@@ -122,7 +126,9 @@ def table(
         kind = ' class="num"' if column in numeric else ""
         return f"<{tag}{scope}{kind}>{content}</{tag}>"
 
-    heads = "".join(cell("th", n, text(title), ' scope="col"') for n, title in enumerate(head))
+    heads = "".join(
+        cell("th", n, _breakable(title), ' scope="col"') for n, title in enumerate(head)
+    )
     lines = [
         cell("th", 0, row[0], ' scope="row"')
         + "".join(cell("td", n, content) for n, content in enumerate(row[1:], start=1))
@@ -133,6 +139,11 @@ def table(
         f"{_scrolling(caption)}<table><caption>{text(caption)}</caption>\n"
         f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n"
     )
+
+
+def _breakable(title: str) -> str:
+    """A heading that may break after an underscore: names of metrics are longer than numbers."""
+    return text(title).replace("_", "_<wbr>")
 
 
 def folded_table(
@@ -156,6 +167,15 @@ def figure(charts: Sequence[str], caption: str) -> str:
     inner = "\n".join(f"{_scrolling(caption)}{chart}</div>" for chart in charts)
     held = f'<div class="pair">\n{inner}\n</div>' if len(charts) > 1 else inner
     return f"<figure>\n{held}\n<figcaption>{text(caption)}</figcaption>\n</figure>\n"
+
+
+def in_two_sizes(draw: Callable[..., str], key: str) -> str:
+    """A chart for a wide window and again for a narrow one, of which a page shows one.
+
+    ``draw`` takes ``key`` and ``size``.
+    """
+    wide, narrow = draw(key=key, size="wide"), draw(key=f"{key}-narrow", size="half")
+    return f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>'
 
 
 def _scrolling(label: str) -> str:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from colonnade.report.card_section import card_section
 from colonnade.report.charts import party_colours, ranking_chart
-from colonnade.report.markup import figure, number, table, text, write_page
+from colonnade.report.markup import figure, in_two_sizes, number, table, text, write_page
+from colonnade.report.overlay import overlaid_quality
 from colonnade.report.readable import format_bytes, format_number, format_seconds
 from colonnade.report.reading import RunRecord, read_run
 from colonnade.report.sections import everybody, run_sections
@@ -96,6 +98,9 @@ def write_comparison(
     colours = _colours(list(records.values()))
     body = f"<h1>{text(title)}</h1>\n<p>{text(intro)}</p>\n<h2>Comparison</h2>\n"
     body += _comparison(rows, quality_name, anchors)
+    courses = overlaid_quality(records, quality_name)
+    if courses:
+        body += f"<h2>Quality along the way</h2>\n{courses}"
     for name, record in records.items():
         sections = run_sections(record, key=anchors[name], colours=colours, heading_level=3)
         body += (
@@ -110,9 +115,9 @@ def _comparison(
 ) -> str:
     if not rows:
         return "<p>There is nothing to compare yet.</p>\n"
-    chart = ranking_chart(
+    drawn = partial(
+        ranking_chart,
         [(row.name, row.quality) for row in rows],
-        key="ranking",
         label=f"Bars: {quality_name} of each row. The numbers are in the table.",
         x_label=quality_name,
     )
@@ -135,6 +140,7 @@ def _comparison(
     head = ["name", quality_name, *metrics, "bytes", "time", "what it is", *notes]
     numeric = range(1, 4 + len(metrics))
     caption = f"{quality_name}, from zero; more is better."
+    chart = in_two_sizes(drawn, "ranking")
     return figure([chart], caption) + table("Side by side", head, cells, numeric=numeric)
 
 

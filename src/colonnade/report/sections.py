@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from colonnade.report.axes import axis_of, compared_with
 from colonnade.report.charts import PartyBars, curves_chart, party_bars_chart
@@ -15,6 +16,7 @@ from colonnade.report.markup import (
     count,
     figure,
     folded_table,
+    in_two_sizes,
     number,
     seconds,
     table,
@@ -27,7 +29,7 @@ from colonnade.report.reading import EvaluationPoint, RunRecord
 from colonnade.report.waits import waits
 from colonnade.report.worth_section import worth_section
 
-__all__ = ["everybody", "run_sections"]
+__all__ = ["clock_of", "everybody", "run_sections"]
 
 _MOST_ROWS = 40
 # Methods that put every column in one place: there, nothing is private between parties.
@@ -105,7 +107,7 @@ def _tiles(record: RunRecord) -> str:
     up, down = sum(record.bytes_up.values()), sum(record.bytes_down.values())
     epochs = summary.epochs if summary else None
     wall = summary.seconds if summary else None
-    time, clock = seconds(record.elapsed), f"on {_clock(record)}"
+    time, clock = seconds(record.elapsed), f"on {clock_of(record)}"
     if wall is not None:
         time, clock = seconds(wall), f"by the wall clock; {time} {clock}"
     tiles = [
@@ -155,18 +157,18 @@ def _loss(record: RunRecord, key: str) -> str:
             f" It was not a finite number {len(broken)} time(s), first at exchange {broken[0]:,}:"
             " those are gaps."
         )
-    chart = curves_chart(
+    drawn = partial(
+        curves_chart,
         [
             Curve(name="as recorded", xs=xs, ys=raw, tone="muted", faint=True),
             Curve(name="mean around", xs=xs, ys=means),
         ],
-        key=f"{key}-loss",
         label="Lines: training loss over exchanges. The numbers are in the table after it.",
         x_label="exchange",
         y_label="loss",
-        size="wide",
         y_range=_from_zero(raw),
     )
+    chart = in_two_sizes(drawn, f"{key}-loss")
     rows = [
         [count(xs[n]), seconds(points[n].elapsed), number(raw[n]), number(means[n])]
         for n in thinned(len(points), _MOST_ROWS)
@@ -215,7 +217,7 @@ def _quality(record: RunRecord, key: str) -> str:
         numeric=[0, *range(2, 3 + len(metrics))],
         num_all=len(points),
     )
-    caption = f"Held-out {name}, over exchanges and over time on {_clock(record)}."
+    caption = f"Held-out {name}, over exchanges and over time on {clock_of(record)}."
     return at_end + figure(charts, caption) + numbers
 
 
@@ -268,7 +270,7 @@ def _times(record: RunRecord, key: str, colours: Mapping[str, str]) -> str:
     if not names:
         return "<p>No times are recorded yet.</p>\n"
     steps = record.summary.local_steps if record.summary else {}
-    caption = f"Full colour: computing. Pale: waiting. Time on {_clock(record)}."
+    caption = f"Full colour: computing. Pale: waiting. Time on {clock_of(record)}."
     if record.summary is None:
         caption += " Waiting is known once the run is over."
     bars = PartyBars(
@@ -280,7 +282,8 @@ def _times(record: RunRecord, key: str, colours: Mapping[str, str]) -> str:
         stacked=True,
     )
     label = "Bars: seconds computing and waiting of each party. The numbers are in the table."
-    chart = party_bars_chart(bars, colours=colours, key=f"{key}-times", label=label, size="wide")
+    drawn = partial(party_bars_chart, bars, colours=colours, label=label)
+    chart = in_two_sizes(drawn, f"{key}-times")
     rows = [
         [
             _party(record, name, colours),
@@ -314,7 +317,8 @@ def _traffic(record: RunRecord, key: str, colours: Mapping[str, str]) -> str:
         stacked=False,
     )
     label = "Bars: bytes up and down of each party. The numbers are in the table."
-    chart = party_bars_chart(bars, colours=colours, key=f"{key}-bytes", label=label, size="wide")
+    drawn = partial(party_bars_chart, bars, colours=colours, label=label)
+    chart = in_two_sizes(drawn, f"{key}-bytes")
     where = NOT_RECORDED if record.label_holder is None else "over its link"
     local = "local: its own block is at its side, nothing crosses a link"
     rows = [
@@ -377,7 +381,8 @@ def _settings(record: RunRecord) -> str:
     )
 
 
-def _clock(record: RunRecord) -> str:
+def clock_of(record: RunRecord) -> str:
+    """The clock that a run's times are on, in words."""
     return "the simulated clock" if record.fabric == "simulated" else "the fabric's clock"
 
 

@@ -33,11 +33,12 @@ def _held_up(found: Summary, shown: Mapping[str, str]) -> str:
             seconds(found.held_up_seconds.get(name)),
             count(found.late.get(name)),
             count(found.left_out.get(name)),
-            "always too late" if name in found.starving else "",
+            *(["always too late" if name in found.starving else ""] if found.starving else []),
         ]
         for name, html in shown.items()
     ]
-    head = ["party", "the others waited for it", "answers too late", "left out", "at the end"]
+    head = ["party", "the others waited for it", "answers too late", "left out"]
+    head += ["at the end"] if found.starving else []
     return table("Held up by", head, rows, numeric=range(1, 4))
 
 

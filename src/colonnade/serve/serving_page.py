@@ -22,6 +22,8 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .35rem .75rem .35rem 0; border-bottom: 1px solid var(--line); }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number { white-space: nowrap; }
+@media (max-width: 40rem) { table { font-size: .85rem; } th, td { padding-right: .5rem; } }
 td.wide { width: 20%; min-width: 4rem; } .soft { color: var(--soft); }
 .bar { background: var(--bar); height: .6rem; display: block; }
 code { font-size: .95em; }

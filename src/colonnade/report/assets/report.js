@@ -1,7 +1,7 @@
 "use strict";
 // Values under the pointer or the arrow keys, and buttons that switch lines off. Text is only ever set as text.
 for (const place of document.querySelectorAll(".curves")) {
-  const {x: across, corners: [[left, bottom], [right, top]], lines} = JSON.parse(place.dataset.curves);
+  const {x: across, holds, corners: [[left, bottom], [right, top]], lines} = JSON.parse(place.dataset.curves);
   const picture = place.querySelector("svg"), hidden = new Set();
   const add = (parent, name, attributes, text = null) => {
     const space = parent.namespaceURI || "http://www.w3.org/1999/xhtml";
@@ -38,10 +38,11 @@ for (const place of document.querySelectorAll(".curves")) {
       add(marks, "line", {x1: toX(at), x2: toX(at), y1: box.y, y2: box.y + box.height});
     }
     lines.forEach((line, number) => {
-      const point = line.points.filter((one) => one[0] === at).pop();
+      const point = line.points.filter((one) => holds ? one[0] <= at : one[0] === at).pop();
       if (!point || hidden.has(number)) return;
-      said.push(`${line.name} ${short(point[1])}`);
-      if (cursor !== null) add(marks, "circle", {cx: toX(at), cy: toY(point[1]), r: 3.5});
+      const over = holds && at > line.points.at(-1)[0] ? " (its last)" : "";
+      said.push(`${line.name} ${short(point[1])}${over}`);
+      if (cursor !== null) add(marks, "circle", {cx: toX(point[0]), cy: toY(point[1]), r: 3.5});
     });
     reading.textContent = `${across} ${short(at)}: ${said.join(", ") || "nothing"}`;
     area.setAttribute("aria-valuenow", String(cursor === null ? xs.length - 1 : cursor));
@@ -78,7 +79,12 @@ for (const place of document.querySelectorAll(".curves")) {
     keys.setAttribute("aria-label", "Lines to show");
     lines.forEach((line, number) => {
       const key = add(keys, "button", {type: "button", "aria-pressed": "true"});
-      add(key, "i", {class: `${line.tone}${line.faint ? " faint" : ""}`, "aria-hidden": "true"});
+      // A piece of the line itself: its colour and its dash.
+      const piece = document.createElementNS(picture.namespaceURI, "svg");
+      for (const [name, value] of Object.entries({viewBox: "0 0 24 8", "aria-hidden": "true"})) piece.setAttribute(name, value);
+      const drawn = picture.querySelector(`[data-curve="${number}"] path`);
+      if (drawn) add(piece, "path", {d: "M0 4H24", style: drawn.getAttribute("style")});
+      key.append(piece);
       key.append(line.name);
       key.addEventListener("click", () => {
         hidden.has(number) ? hidden.delete(number) : hidden.add(number);
