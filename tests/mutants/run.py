@@ -27,7 +27,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ def try_mutant(trial: tuple[str, str, Sequence[str], float], at: Path) -> Outcom
 def reach(build: Path, num_processes: int) -> dict[str, Any]:
     """The seconds of all tests, and the numbers of those that reach each line of each file.
 
-    Measured anew if any file changed.
+    Also how many lines each reaches. Measured anew if any file changed.
     """
     files = [
         f for name in ("src", *(f"tests/{x}" for x in TESTS)) for f in ROOT.glob(f"{name}/**/*.py")
@@ -170,31 +170,35 @@ def reach(build: Path, num_processes: int) -> dict[str, Any]:
         }
         kept.write_text(json.dumps({"seconds": seconds, "lines": lines}), "utf-8")
     found: dict[str, Any] = json.loads(kept.read_text("utf-8"))
-    return found
+    everywhere = (numbers for lines in found["lines"].values() for numbers in lines.values())
+    return {**found, "reached": Counter(chain.from_iterable(everywhere))}
 
 
 def chosen_tests(
-    mutant: Mutant,
-    lines: Mapping[str, Sequence[int]],
-    seconds: Mapping[str, float],
-    most_seconds: float,
-    most_tests: int,
+    mutant: Mutant, known: Mapping[str, Any], most_seconds: float, most_tests: int
 ) -> list[str]:
-    """Tests that reach a mutant: the quickest of every file first, within seconds and number."""
+    """Tests that reach a mutant, within seconds and number.
+
+    First the quickest of every test file, then the closest: those that reach little but its file.
+    """
+    tests, seconds = list(known["seconds"]), list(known["seconds"].values())
+    lines: Mapping[str, Sequence[int]] = known["lines"].get(mutant.file, {})
     wanted = map(str, mutant.lines) if mutant.lines else lines
-    tests = list(seconds)
-    found = {tests[number] for line in wanted for number in lines.get(line, ())}
-    rank: Counter[str] = Counter()
-    order = []
-    for test in sorted(found, key=lambda item: (seconds[item], item)):
-        file = test.partition("::")[0]
-        rank[file] += 1
-        order.append((rank[file], seconds[test], test))
-    order.sort()
-    totals = accumulate(took for _, took, _ in order)
+    found = {number for line in wanted for number in lines.get(line, ())}
+    here = Counter(number for numbers in lines.values() for number in numbers)
+    quickest: dict[str, int] = {}
+    for number in sorted(found, key=lambda item: (seconds[item], tests[item])):
+        quickest.setdefault(tests[number].partition("::")[0], number)
+    first = list(quickest.values())[:FIRST]
+
+    def closeness(number: int) -> tuple[float, float, str]:
+        return -here[number] / known["reached"][number], seconds[number], tests[number]
+
+    order = [*first, *sorted(found.difference(first), key=closeness)]
+    totals = accumulate(seconds[number] for number in order)
     return [
-        test
-        for at, ((_, _, test), total) in enumerate(zip(order, totals, strict=True))
+        tests[number]
+        for at, (number, total) in enumerate(zip(order, totals, strict=True))
         if at == 0 or (total <= most_seconds and at < most_tests)
     ]
 
@@ -225,7 +229,8 @@ def report(tried: Iterable[tuple[Mutant, Outcome]], facts: Mapping[str, Any]) ->
     counts = sum(by_operator.values(), Counter())
     drawn = counts.total()
     share = round((counts["killed"] + counts["timeout"]) / max(drawn, 1), 4)
-    found = {**facts, "drawn": drawn, "counts": counts, "share_killed": share}
+    found = {**facts, "drawn": drawn, "counts": counts}
+    found |= {"share_killed_at_first": share, "share_killed": share}
     return {**found, "by_operator": by_operator, "survivors": survivors}
 
 
@@ -261,7 +266,8 @@ def merged(before: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any
 def tables(found: Mapping[str, Any], reasons: Mapping[str, str]) -> str:
     """The tables of the page; a survivor without a reason is unexplained."""
     kinds = ("killed", "timeout", "survived", "unreached")
-    facts = ("seed", "revision", "num_possible", "drawn", "share_killed", "minutes")
+    facts = ("seed", "revision", "num_possible", "drawn", "minutes")
+    facts += ("share_killed_at_first", "share_killed")
     rows = [[name.replace("_", " ") for name in facts], ["---"] * len(facts)]
     rows += [[str(found[name]) for name in facts], []]
     if "again" in found:
@@ -292,8 +298,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="files whose path has this in it")
     parser.add_argument("--id", nargs="*", help="mutants by name, in place of a sample")
     parser.add_argument("--again", action="store_true", help="try survivors in --out again")
-    parser.add_argument("--seconds", type=float, default=90.0, help="of tests, per mutant")
-    parser.add_argument("--tests", type=int, default=250, help="per mutant, at most")
+    parser.add_argument("--seconds", type=float, default=180.0, help="of tests, per mutant")
+    parser.add_argument("--tests", type=int, default=1000, help="per mutant, at most")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "mutants.json")
     given = parser.parse_args()
     began, build = time.monotonic(), ROOT / "build" / "mutants"
@@ -311,8 +317,7 @@ def main() -> None:
     drawn = [item for item in possible if item.id in given.id] if given.id else drawn
     known, trials = reach(build, given.processes), []
     for item in drawn:
-        lines = known["lines"].get(item.file, {})
-        tests = chosen_tests(item, lines, known["seconds"], given.seconds, given.tests)
+        tests = chosen_tests(item, known, given.seconds, given.tests)
         timeout = 60.0 + 4.0 * sum(known["seconds"][test] for test in tests)
         trials.append((item.file, item.source(), tests, timeout))
     outcomes: list[Outcome] = []
@@ -321,7 +326,8 @@ def main() -> None:
             item = drawn[len(outcomes)]
             outcomes.append(outcome)
             told = f"{len(outcomes):4} {outcome.status:9} {outcome.seconds:4.0f} s {item.id}"
-            sys.stdout.write(f"{told} {item.file}:{item.line} {item.operator}\n")
+            by = next(iter(outcome.failed), "")
+            sys.stdout.write(f"{told} {item.file}:{item.line} {item.operator} {by}\n")
             sys.stdout.flush()
     outcomes = controlled(outcomes, build)
     git = ["git", "rev-parse", "--short=12", "HEAD"]

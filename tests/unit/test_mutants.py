@@ -94,19 +94,22 @@ def test_a_sample_is_drawn_by_its_seed(found: list[Mutant]) -> None:
     assert sample(found, 1, 1000) != []
 
 
-def test_the_quickest_test_of_every_file_comes_first(found: list[Mutant]) -> None:
-    seconds = {"a.py::slow": 5.0, "a.py::quick": 1.0, "b.py::one": 2.0, "c.py::never": 0.1}
+def test_the_quickest_of_every_file_come_first_and_then_the_closest(found: list[Mutant]) -> None:
+    seconds = {"a.py::far": 1.5, "a.py::near": 5.0, "a.py::quick": 1.0, "b.py::one": 2.0}
+    seconds["c.py::never"] = 0.1
     mutant = next(item for item in found if item.function == "Meter.is_full")
-    lines = {"15": [0, 1, 2], "18": [3]}
-    order = ["a.py::quick", "b.py::one", "a.py::slow"]
-    assert chosen_tests(mutant, lines, seconds, 100.0, 10) == order
-    assert chosen_tests(mutant, lines, seconds, 3.0, 10) == order[:2]
-    assert chosen_tests(mutant, lines, seconds, 100.0, 2) == order[:2]
+    lines = {"15": [0, 1, 2, 3], "16": [1], "18": [4]}
+    reached = {0: 2, 1: 3, 2: 9, 3: 9, 4: 1}
+    known = {"seconds": seconds, "lines": {mutant.file: lines}, "reached": reached}
+    order = ["a.py::quick", "b.py::one", "a.py::near", "a.py::far"]
+    assert chosen_tests(mutant, known, 100.0, 10) == order
+    assert chosen_tests(mutant, known, 3.0, 10) == order[:2]
+    assert chosen_tests(mutant, known, 100.0, 2) == order[:2]
     # One is tried however long it takes.
-    assert chosen_tests(mutant, lines, seconds, 0.5, 10) == order[:1]
-    assert chosen_tests(mutant, {}, seconds, 100.0, 10) == []
+    assert chosen_tests(mutant, known, 0.5, 10) == order[:1]
+    assert chosen_tests(mutant, {**known, "lines": {}}, 100.0, 10) == []
     outside = next(item for item in found if not item.function)
-    assert set(chosen_tests(outside, lines, seconds, 100.0, 10)) == set(seconds)
+    assert set(chosen_tests(outside, known, 100.0, 10)) == set(seconds)
 
 
 def test_a_failure_and_a_hang_kill_and_success_does_not(tmp_path: Path) -> None:
@@ -156,7 +159,7 @@ def test_survivors_that_are_tried_again_count_as_they_end_then(found: list[Mutan
     assert told["counts"] == {"killed": 2, "survived": 3}
     by_operator = sum(map(Counter, told["by_operator"].values()), Counter())
     assert by_operator == told["counts"]
-    assert told["share_killed"] == 0.4
+    assert (told["share_killed_at_first"], told["share_killed"]) == (0.2, 0.4)
     assert {item["id"]: item["status"] for item in told["survivors"]} == {
         item.id: "survived" for item in found[2:5]
     }
