@@ -27,7 +27,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ def try_mutant(trial: tuple[str, str, Sequence[str], float], at: Path) -> Outcom
 def reach(build: Path, num_processes: int) -> dict[str, Any]:
     """The seconds of all tests, and the numbers of those that reach each line of each file.
 
-    Also how many lines each reaches. Measured anew if any file changed.
+    Measured anew if any file changed.
     """
     files = [
         f for name in ("src", *(f"tests/{x}" for x in TESTS)) for f in ROOT.glob(f"{name}/**/*.py")
@@ -170,35 +170,34 @@ def reach(build: Path, num_processes: int) -> dict[str, Any]:
         }
         kept.write_text(json.dumps({"seconds": seconds, "lines": lines}), "utf-8")
     found: dict[str, Any] = json.loads(kept.read_text("utf-8"))
-    everywhere = (numbers for lines in found["lines"].values() for numbers in lines.values())
-    return {**found, "reached": Counter(chain.from_iterable(everywhere))}
+    return found
 
 
 def chosen_tests(
-    mutant: Mutant, known: Mapping[str, Any], most_seconds: float, most_tests: int
+    mutant: Mutant,
+    lines: Mapping[str, Sequence[int]],
+    seconds: Mapping[str, float],
+    most_seconds: float,
+    most_tests: int,
 ) -> list[str]:
-    """Tests that reach a mutant, within seconds and number.
+    """Tests that reach a mutant, within seconds and number: one case of each, the quickest first.
 
-    First the quickest of every test file, then the closest: those that reach little but its file.
+    Further cases of a parametrized test come after one case of every other test.
     """
-    tests, seconds = list(known["seconds"]), list(known["seconds"].values())
-    lines: Mapping[str, Sequence[int]] = known["lines"].get(mutant.file, {})
     wanted = map(str, mutant.lines) if mutant.lines else lines
-    found = {number for line in wanted for number in lines.get(line, ())}
-    here = Counter(number for numbers in lines.values() for number in numbers)
-    quickest: dict[str, int] = {}
-    for number in sorted(found, key=lambda item: (seconds[item], tests[item])):
-        quickest.setdefault(tests[number].partition("::")[0], number)
-    first = list(quickest.values())[:FIRST]
-
-    def closeness(number: int) -> tuple[float, float, str]:
-        return -here[number] / known["reached"][number], seconds[number], tests[number]
-
-    order = [*first, *sorted(found.difference(first), key=closeness)]
-    totals = accumulate(seconds[number] for number in order)
+    tests = list(seconds)
+    found = {tests[number] for line in wanted for number in lines.get(line, ())}
+    num_cases: Counter[str] = Counter()
+    order = []
+    for test in sorted(found, key=lambda item: (seconds[item], item)):
+        function = test.partition("[")[0]
+        num_cases[function] += 1
+        order.append((num_cases[function], seconds[test], test))
+    order.sort()
+    totals = accumulate(took for _, took, _ in order)
     return [
-        tests[number]
-        for at, (number, total) in enumerate(zip(order, totals, strict=True))
+        test
+        for at, ((_, _, test), total) in enumerate(zip(order, totals, strict=True))
         if at == 0 or (total <= most_seconds and at < most_tests)
     ]
 
@@ -317,7 +316,8 @@ def main() -> None:
     drawn = [item for item in possible if item.id in given.id] if given.id else drawn
     known, trials = reach(build, given.processes), []
     for item in drawn:
-        tests = chosen_tests(item, known, given.seconds, given.tests)
+        lines = known["lines"].get(item.file, {})
+        tests = chosen_tests(item, lines, known["seconds"], given.seconds, given.tests)
         timeout = 60.0 + 4.0 * sum(known["seconds"][test] for test in tests)
         trials.append((item.file, item.source(), tests, timeout))
     outcomes: list[Outcome] = []

@@ -94,22 +94,20 @@ def test_a_sample_is_drawn_by_its_seed(found: list[Mutant]) -> None:
     assert sample(found, 1, 1000) != []
 
 
-def test_the_quickest_of_every_file_come_first_and_then_the_closest(found: list[Mutant]) -> None:
-    seconds = {"a.py::far": 1.5, "a.py::near": 5.0, "a.py::quick": 1.0, "b.py::one": 2.0}
+def test_one_case_of_each_test_comes_first_and_the_quickest_of_them(found: list[Mutant]) -> None:
+    seconds = {"a.py::slow": 5.0, "a.py::cases[x]": 1.0, "a.py::cases[y]": 1.5, "b.py::one": 2.0}
     seconds["c.py::never"] = 0.1
     mutant = next(item for item in found if item.function == "Meter.is_full")
-    lines = {"15": [0, 1, 2, 3], "16": [1], "18": [4]}
-    reached = {0: 2, 1: 3, 2: 9, 3: 9, 4: 1}
-    known = {"seconds": seconds, "lines": {mutant.file: lines}, "reached": reached}
-    order = ["a.py::quick", "b.py::one", "a.py::near", "a.py::far"]
-    assert chosen_tests(mutant, known, 100.0, 10) == order
-    assert chosen_tests(mutant, known, 3.0, 10) == order[:2]
-    assert chosen_tests(mutant, known, 100.0, 2) == order[:2]
+    lines = {"15": [0, 1, 2, 3], "18": [4]}
+    order = ["a.py::cases[x]", "b.py::one", "a.py::slow", "a.py::cases[y]"]
+    assert chosen_tests(mutant, lines, seconds, 100.0, 10) == order
+    assert chosen_tests(mutant, lines, seconds, 3.0, 10) == order[:2]
+    assert chosen_tests(mutant, lines, seconds, 100.0, 2) == order[:2]
     # One is tried however long it takes.
-    assert chosen_tests(mutant, known, 0.5, 10) == order[:1]
-    assert chosen_tests(mutant, {**known, "lines": {}}, 100.0, 10) == []
+    assert chosen_tests(mutant, lines, seconds, 0.5, 10) == order[:1]
+    assert chosen_tests(mutant, {}, seconds, 100.0, 10) == []
     outside = next(item for item in found if not item.function)
-    assert set(chosen_tests(outside, known, 100.0, 10)) == set(seconds)
+    assert set(chosen_tests(outside, lines, seconds, 100.0, 10)) == set(seconds)
 
 
 def test_a_failure_and_a_hang_kill_and_success_does_not(tmp_path: Path) -> None:
