@@ -18,6 +18,7 @@ from agents import hub_of
 from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import NoAnswer, PartyFailed, PartyRestarted, Refused
 from colonnade.core.messages import Call
+from colonnade.core.parties import Patience
 from colonnade.federate import attempts
 from colonnade.federate.alignments import named_alignment
 from colonnade.federate.predict_session import PredictSession
@@ -354,14 +355,20 @@ def test_one_open_model_answers_many_requests_by_pseudonyms(
             alignment = _alignment(organisations)
             complete = np.flatnonzero(alignment.presence.all(axis=1))[:4]
             outputs = []
-            for chosen in ([0, 1], [2], [3], [0, 1]):
+            # The run knows no end to its patience, so a minute it is.
+            assert model.blueprint.spec.patience == Patience(timeout=60_000, then="stop")
+            for chosen, patience in zip(
+                ([0, 1], [2], [3], [0, 1]),
+                [None, None, None, Patience(timeout=20_000)],
+                strict=True,
+            ):
                 request = Request(
                     numbers=complete[chosen],
                     presence=np.ones((len(chosen), len(names)), dtype=bool),
                     own=own,
                     own_rows=np.array(chosen),
                 )
-                outputs.append(model.predict(request).outputs)
+                outputs.append(model.predict(request, patience=patience).outputs)
             assert [len(item) for item in outputs] == [2, 1, 1, 2]
             assert torch.equal(outputs[0], outputs[3])
         finally:
@@ -369,7 +376,10 @@ def test_one_open_model_answers_many_requests_by_pseudonyms(
     asked = [complete[chosen].tolist() for chosen in ([0, 1], [2], [3], [0, 1])]
     told = {}
     for name in PARTIES:
-        choosing = [call.arguments for call in crossed[name] if call.verb == "choose"]
+        calls = [call for call in crossed[name] if call.verb == "choose"]
+        # With a patience of its own a request waits for nobody before its batches.
+        assert [call.wants_reply for call in calls] == [True, True, True, False]
+        choosing = [call.arguments for call in calls]
         assert len({request for request, *_ in choosing}) == len(asked)
         told[name] = [samples.numpy() for _, samples, _ in choosing]
         key = kept_key(organisations.home(name) / "alignments" / digest, HOLDER)

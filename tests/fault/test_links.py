@@ -121,6 +121,14 @@ class TestCuts:
         assert parties.num_dropped == 0
         assert net.hub.status()["a"].num_connects == agent.agent.status.num_connects == 2
 
+    def test_a_call_that_nothing_follows_is_sent_by_itself(self, net: Net) -> None:
+        net.agent()
+        fabric = net.fabric()
+        parties = Parties(fabric)
+        assert fabric.run(parties.ask("total")) == {"a": 0.0}
+        fabric.run(parties.tell("accumulate", 1.0))
+        eventually(lambda: net.party.history == [1.0])
+
     def test_many_cuts_in_a_row(self, net: Net) -> None:
         net.agent()
         fabric = net.fabric()

@@ -418,6 +418,23 @@ class TestDurations:
         first, second = (Stopwatch(Uniform(low=0, high=10**6), seed=seed) for seed in (1, 2))
         assert [first.draw() for _ in range(5)] != [second.draw() for _ in range(5)]
 
+    def test_kinds_and_parties_draw_apart(self) -> None:
+        drawn = Uniform(low=1, high=10**9)
+        same = Profile(encode=drawn, step=drawn, latency=drawn)
+        fabric = Simulated(
+            {name: ProbeParty(name=name) for name in "ab"},
+            default=same,
+            fuse=drawn,
+            engine=Engine(exchange=drawn, evaluation=drawn, checkpoint=drawn),
+            seed=1,
+        )
+        watches = [
+            *(watch for name in "ab" for watch in fabric._sites[name].watches.values()),
+            *(fabric._fuse, *fabric._engine.values()),
+        ]
+        assert len(watches) == 10
+        assert len({watch.draw() for watch in watches}) == 10
+
     def test_what_can_not_be_is_refused(self) -> None:
         for wrong in (
             lambda: Constant(value=-1),
