@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from functools import partial
+from collections.abc import Callable
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,14 @@ import torch
 
 from agents import hub_of
 from colonnade.core.batches import BatchPlan
-from colonnade.core.errors import NoAnswer, PartyFailed, PartyRestarted, Refused
+from colonnade.core.errors import (
+    NoAnswer,
+    PartyFailed,
+    PartyRestarted,
+    ProtocolError,
+    Refused,
+    StorageError,
+)
 from colonnade.core.messages import Call
 from colonnade.core.parties import Patience
 from colonnade.federate import attempts
@@ -24,8 +32,15 @@ from colonnade.federate.alignments import named_alignment
 from colonnade.federate.predict_session import PredictSession
 from colonnade.federate.prediction import OpenModel, Request
 from colonnade.federate.prediction_files import evaluate_over, predict_over
-from colonnade.federate.pseudonyms import PairNames, Pseudonyms, kept_key
+from colonnade.federate.pseudonyms import (
+    PairNames,
+    Pseudonyms,
+    agreed_key,
+    keep_keys,
+    kept_key,
+)
 from colonnade.federate.roll_calls import name_of_request
+from colonnade.federate.train_session import TrainSession
 from colonnade.federate.training import train_over
 from colonnade.methods import METHODS
 from colonnade.protect.ledger import read_ledger, verify_ledger
@@ -334,18 +349,28 @@ def test_one_open_model_answers_many_requests_by_pseudonyms(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     organisations = make()
-    train(organisations)
-    digest = named_alignment(organisations.run)
-    assert digest is not None
-    place = organisations.federation / "alignments" / digest
     crossed: dict[str, list[Call]] = {name: [] for name in PARTIES}
-    execute = PredictSession.execute
 
-    def noting(session: PredictSession, call: Call) -> Any:
+    def noting(session: Any, call: Call, execute: Callable[[Any, Call], Any]) -> Any:
         crossed[session.name].append(call)
         return execute(session, call)
 
-    monkeypatch.setattr(PredictSession, "execute", noting)
+    for kind in (TrainSession, PredictSession):
+        monkeypatch.setattr(kind, "execute", partialmethod(noting, execute=kind.execute))
+    train(organisations)
+    for name in PARTIES:
+        # What a party considers is what it then agrees to, with the label holder among the names.
+        shown = {
+            call.verb: json.loads(call.arguments[1])
+            for call in crossed[name]
+            if call.verb in ("consider", "assemble")
+        }
+        assert shown["consider"] == shown["assemble"]
+        assert sorted(shown["consider"]["names"]) == sorted((HOLDER, *PARTIES))
+        crossed[name].clear()
+    digest = named_alignment(organisations.run)
+    assert digest is not None
+    place = organisations.federation / "alignments" / digest
     with hub_of(organisations) as hub:
         assert not hub.wait_for(PARTIES, 20)
         model = OpenModel(hub, organisations.run, PairNames.read(place, HOLDER))
@@ -392,6 +417,21 @@ def test_one_open_model_answers_many_requests_by_pseudonyms(
     assert kept_key(place, "shop") == kept_key(
         organisations.home("shop") / "alignments" / digest, HOLDER
     )
+
+
+def test_a_key_is_kept_for_each_other_participant(tmp_path: Path) -> None:
+    assert kept_key(tmp_path, "shop") == b""
+    key = agreed_key("digest", "shop", "ab" * 32, "cd" * 32)
+    keep_keys(tmp_path, {"shop": key})
+    assert kept_key(tmp_path, "shop") == bytes.fromhex(key)
+    # With somebody whom an earlier alignment did not know none is shared.
+    assert kept_key(tmp_path, "gym") == b""
+    with pytest.raises(ProtocolError, match="once"):
+        keep_keys(tmp_path, {"shop": key})
+    for damaged in (key[1:], key.replace(key[0], "x"), 7, None):
+        write_json(tmp_path / "pseudonyms.json", {"shop": damaged})
+        with pytest.raises(StorageError, match=r"pseudonyms\.json"):
+            kept_key(tmp_path, "shop")
 
 
 def _alignment(organisations: Organisations) -> Any:

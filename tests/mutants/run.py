@@ -173,6 +173,17 @@ def reach(build: Path, num_processes: int) -> dict[str, Any]:
     return found
 
 
+def compile_tests(build: Path) -> None:
+    """Have pytest keep the tests' compiled form: to make it anew for each mutant takes longer."""
+
+    def collect() -> int:
+        sys.dont_write_bytecode = False
+        directories = [f"tests/{name}" for name in TESTS]
+        return int(pytest.main(["-q", "-p", "no:cacheprovider", "--collect-only", *directories]))
+
+    forked(collect, build, None)
+
+
 def chosen_tests(
     mutant: Mutant,
     lines: Mapping[str, Sequence[int]],
@@ -315,6 +326,7 @@ def main() -> None:
     drawn = sample(possible, given.seed, given.size)
     drawn = [item for item in possible if item.id in given.id] if given.id else drawn
     known, trials = reach(build, given.processes), []
+    compile_tests(build)
     for item in drawn:
         lines = known["lines"].get(item.file, {})
         tests = chosen_tests(item, lines, known["seconds"], given.seconds, given.tests)

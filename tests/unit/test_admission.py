@@ -436,6 +436,10 @@ def test_who_is_what(federation: FederationDirectory, clock: SetClock, tmp_path:
     now = {row["party"]: row["is"] for row in membership_rows(federation)}
     expected = {"bank": "label holder", "telco": "member", "gym": "invited", "spa": "invited"}
     assert now == {**expected, "shop": "revoked"}
+    for row in membership_rows(federation):
+        assert list(row) == ["party", "is", "since", "expires"]
+        assert (row["since"] is None) == (row["is"] == "label holder")
+        assert (row["expires"] is None) == (row["is"] in ("label holder", "revoked"))
     clock.advance(days=91)
     later = {row["party"]: row["is"] for row in membership_rows(federation)}
     assert later == {

@@ -13,6 +13,7 @@ from at_home import RUN, AtHome
 from colonnade.core.errors import ConfigError, StorageError
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.data.prepare import PrepareSpec
+from colonnade.federate.feature_sources import FeaturesSpec
 from colonnade.federate.own_settings import (
     SECRET,
     OwnSettings,
@@ -50,6 +51,19 @@ class TestInPartyToml:
         wanted = settings(tmp_path, **more)
         write_party(tmp_path, wanted)
         assert read_party(tmp_path) == wanted
+
+    def test_paths_begin_at_home(self, tmp_path: Path) -> None:
+        make_home(tmp_path)
+        files = {"policy": Path("p.toml"), "account": Path("../a.sqlite")}
+        wanted = settings(Path("sub"), **files, features=FeaturesSpec(file=Path("f.csv")))
+        write_party(tmp_path, wanted)
+        found = read_party(tmp_path)
+        assert found.data == tmp_path / "sub" / "t.csv"
+        assert (found.policy, found.account) == (tmp_path / "p.toml", tmp_path.parent / "a.sqlite")
+        assert found.features.file == tmp_path / "f.csv"
+        write_party(tmp_path, settings(tmp_path))
+        found = read_party(tmp_path)
+        assert (found.policy, found.account, found.features.file) == (None, None, None)
 
     def test_what_is_off_is_not_written(self, tmp_path: Path) -> None:
         make_home(tmp_path)
