@@ -27,7 +27,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ HEAVY = (
 _FORK = multiprocessing.get_context("fork")
 _FOREIGN = 70
 FIRST = 12
+# In place of a test's number, for lines that run on import.
+ON_IMPORT = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +162,7 @@ def reach(build: Path, num_processes: int) -> dict[str, Any]:
         data.read()
         record = json.loads((build / "record.json").read_text("utf-8"))
         seconds = {k: v for k, v in record["seconds"].items() if k not in record["failed"]}
-        number = {test: at for at, test in enumerate(seconds)}
+        number = {test: at for at, test in enumerate(seconds)} | {"": ON_IMPORT}
         lines = {
             Path(file).relative_to(ROOT).as_posix(): {
                 line: sorted({number[n] for x in names if (n := x.rpartition("|")[0]) in number})
@@ -193,22 +195,25 @@ def chosen_tests(
 ) -> list[str]:
     """Tests that reach a mutant, within seconds and number: one case of each, the quickest first.
 
-    Further cases of a parametrized test come after one case of every other test.
+    Further cases of a parametrized test come after one case of every other test. Where the mutant's
+    line runs on import, tests that reach other lines of its file come last.
     """
-    wanted = map(str, mutant.lines) if mutant.lines else lines
-    tests = list(seconds)
-    found = {tests[number] for line in wanted for number in lines.get(line, ())}
+    tests, everywhere = list(seconds), set(chain.from_iterable(lines.values()))
+    found = {number for line in mutant.lines for number in lines.get(str(line), ())}
+    # What runs on import is not seen in a test, but in whatever comes of it.
+    further = everywhere - found if ON_IMPORT in found or not mutant.lines else set()
     num_cases: Counter[str] = Counter()
     order = []
-    for test in sorted(found, key=lambda item: (seconds[item], item)):
-        function = test.partition("[")[0]
+    for test in sorted((found | further) - {ON_IMPORT}, key=lambda at: (seconds[tests[at]], at)):
+        function = tests[test].partition("[")[0]
         num_cases[function] += 1
-        order.append((num_cases[function], seconds[test], test))
+        rank = num_cases[function], seconds[tests[test]], tests[test]
+        order.append((test in further, *rank))
     order.sort()
-    totals = accumulate(took for _, took, _ in order)
+    totals = accumulate(took for _, _, took, _ in order)
     return [
         test
-        for at, ((_, _, test), total) in enumerate(zip(order, totals, strict=True))
+        for at, ((*_, test), total) in enumerate(zip(order, totals, strict=True))
         if at == 0 or (total <= most_seconds and at < most_tests)
     ]
 

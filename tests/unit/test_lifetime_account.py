@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+import json
 import math
 import shutil
 import stat
@@ -13,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from colonnade.core.errors import BudgetSpent, Refused, StorageError
 from colonnade.protect.accounting import epsilon_of_mu, largest_mu
@@ -285,6 +288,14 @@ class TestAnOldCopy:
             seals.append(held.seal())
         for seal in seals:
             held.confirm(seal)
+
+    def test_a_seal_is_made_as_in_every_release_before(self, tmp_path: Path) -> None:
+        # Label holders keep seals for years: a later release must open them.
+        held = account(tmp_path)
+        held.charge(b"one", held.people(["a"]), 0.25)
+        seal = held.seal()
+        key = hmac.digest(held._secret, b"colonnade account: seal", "sha256")
+        assert json.loads(AESGCM(key).decrypt(seal[:12], seal[12:], b""))
 
     def test_a_seal_that_somebody_made_up_is_refused_and_tells_nothing(
         self, tmp_path: Path

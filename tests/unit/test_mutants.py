@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mutants.making import Mutant, mutants_of, sample
-from mutants.run import ROOT, Outcome, chosen_tests, forked, merged, report, tables
+from mutants.run import ON_IMPORT, ROOT, Outcome, chosen_tests, forked, merged, report, tables
 
 SOURCE = '''
 """Words that are left alone."""
@@ -108,6 +108,10 @@ def test_one_case_of_each_test_comes_first_and_the_quickest_of_them(found: list[
     assert chosen_tests(mutant, {}, seconds, 100.0, 10) == []
     outside = next(item for item in found if not item.function)
     assert set(chosen_tests(outside, lines, seconds, 100.0, 10)) == set(seconds)
+    # What runs on import shows in tests that reach something else of the file.
+    lines = {"15": [ON_IMPORT, 0], "18": [4], "19": [ON_IMPORT, 1]}
+    chosen = ["a.py::slow", "c.py::never", "a.py::cases[x]"]
+    assert chosen_tests(mutant, lines, seconds, 100.0, 10) == chosen
 
 
 def test_a_failure_and_a_hang_kill_and_success_does_not(tmp_path: Path) -> None:
