@@ -274,7 +274,7 @@ def test_every_package_is_on_the_map() -> None:
 
 def test_a_fabric_must_have_as_much_as_its_decision_says() -> None:
     page = (DOCS / "decisions" / "0004-a-fabric-is-small.md").read_text("utf-8")
-    needed = page.partition("must have four things:")[2].partition("Everything else")[0]
+    needed = page.partition("must have four things.")[2].partition("Everything else")[0]
     assert set(re.findall(r"`(\w+)`", needed)) == Fabric.__abstractmethods__
 
 

@@ -240,7 +240,9 @@ def _ours(cell: Cell, outcome: Mapping[str, Any]) -> str:
         missed = f"{cell['missed']} of {cell['seeds']} not reached"
         middle = _median(cell, outcome)
         return missed if middle is None else f"median {_number(middle)} ({missed})"
-    spread = f" ± {cell['std']:.2g}" if cell["seeds"] > 1 else ""
+    # Two digits that count, and no power of ten beside a plain number: ± 200, not ± 2e+02.
+    rounded = float(f"{cell['std']:.2g}")
+    spread = f" ± {rounded:g}" if cell["seeds"] > 1 else ""
     return f"{_number(cell['mean'])}{spread}"
 
 
