@@ -8,7 +8,6 @@ Waiting ids are bounded; a request above the bound is turned away at once.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -24,6 +23,8 @@ __all__ = ["Busy", "Gathering", "TooLate"]
 Found = Outcome | Unanswered
 # Beyond its deadline a caller waits this long for an exchange that is about to end.
 GRACE_SECONDS = 0.02
+# A request is read in one turn of the event loop and waits for an exchange in the next.
+_QUIET_TURNS, _MOST_TURNS = 2, 20
 
 
 class Busy(ColonnadeError):
@@ -90,19 +91,28 @@ class Gathering:
         """
         if self._num_waiting + len(ids) > self._most_waiting:
             raise Busy("too many samples are waiting; ask again later")
-        future: asyncio.Future[Sequence[Found]] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Sequence[Found]] = loop.create_future()
         item = _Waiting(ids, arrived + patience, patience, future)
         self._waiting.append(item)
         self._num_waiting += len(ids)
         if self._task is None:
             self._task = asyncio.create_task(self._exchanges())
         left = item.deadline - time.monotonic() + GRACE_SECONDS
-        with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(future, max(left, 0.0))
+        alarm = loop.call_later(max(left, 0.0), self._give_up, item)
+        try:
+            return await future
+        finally:
+            alarm.cancel()
+
+    def _give_up(self, item: _Waiting) -> None:
+        """Its deadline is over."""
+        if item.future.done():
+            return
         if item in self._waiting:
             self._waiting.remove(item)
-            self._num_waiting -= len(ids)
-        raise TooLate("the deadline passed before there was an answer")
+            self._num_waiting -= len(item.ids)
+        item.future.set_exception(TooLate("the deadline passed before there was an answer"))
 
     @property
     def num_waiting(self) -> int:
@@ -118,10 +128,26 @@ class Gathering:
 
     async def _exchanges(self) -> None:
         try:
+            await self._let_arrive()
             while chosen := self._choose():
                 await self._exchange(chosen)
+                await self._let_arrive()
         finally:
             self._task = None
+
+    async def _let_arrive(self) -> None:
+        """Let requests in that are here already: the sockets are looked at once a turn.
+
+        Of many callers who were answered together, the first to ask again would have an exchange
+        of its own, and all others would wait for it. Nobody who is not here yet is waited for.
+        """
+        num_quiet, known = 0, self._num_waiting
+        for _ in range(_MOST_TURNS):
+            await asyncio.sleep(0)
+            num_quiet = num_quiet + 1 if self._num_waiting == known else 0
+            known = self._num_waiting
+            if num_quiet == _QUIET_TURNS:
+                return
 
     def _choose(self) -> list[_Waiting]:
         """The oldest request, and those that fit it in size and in patience."""

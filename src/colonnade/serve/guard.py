@@ -121,7 +121,7 @@ class Guard:
                         raise _Refusal(413, f"at most {limits.largest_body} bytes")
         except TimeoutError as error:
             raise _Refusal(408, "the request did not arrive in time") from error
-        body = b"".join(parts)
+        body = scope["state"]["body"] = parts[0] if len(parts) == 1 else b"".join(parts)
         is_read = False
 
         async def again() -> Message:

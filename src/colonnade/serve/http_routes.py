@@ -2,51 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import secrets
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field
 
-from colonnade.core.errors import ColonnadeError, ConfigError, NoAnswer
+from colonnade.core.errors import ColonnadeError
 from colonnade.serve.admittance import Admittance, Caller
-from colonnade.serve.asking import ask
 from colonnade.serve.guard import Application, Guard
 from colonnade.serve.inference_protocol import add_v2_routes
-from colonnade.serve.prediction_service import (
-    PredictionService,
-    absent_parties,
-    answered,
-    refusing_parties,
-    told,
+from colonnade.serve.predict_route import (
+    PREDICT,
+    PredictRequest,
+    QuickPredictions,
+    error_answer,
+    predicted,
 )
-from colonnade.serve.repeated_requests import OtherRequest
+from colonnade.serve.prediction_service import PredictionService
 from colonnade.serve.serving_page import operations_page, serving_page
 
 __all__ = ["make_application"]
 
-_LOG = logging.getLogger("colonnade.serve")
 _LONGEST_KEY = 200
-_LONGEST_ID = 200
-
-
-class PredictRequest(BaseModel):
-    """Which samples to predict, and by when."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    ids: Annotated[
-        list[StrictInt | Annotated[StrictStr, Field(min_length=1, max_length=_LONGEST_ID)]],
-        Field(
-            min_length=1, description="Sample ids: texts or whole numbers; they come back as is."
-        ),
-    ]
-    deadline_ms: Annotated[int, Field(ge=1, description="Milliseconds to answer in.")] = 200
 
 
 class RunName(BaseModel):
@@ -94,9 +74,9 @@ def make_application(
     _add_descriptions(routes, admittance)
     routes.exception_handler(RequestValidationError)(_say_what_is_wrong)
     routes.exception_handler(HTTPException)(_say)
-    routes.exception_handler(ColonnadeError)(_say_refusal)
+    routes.exception_handler(ColonnadeError)(_say)
     routes.exception_handler(Exception)(_say_nothing)
-    return Guard(routes, service, hosts)
+    return Guard(QuickPredictions(routes, service, admittance), service, hosts)
 
 
 def _predictions(service: PredictionService, admittance: Admittance) -> APIRouter:
@@ -104,14 +84,15 @@ def _predictions(service: PredictionService, admittance: Admittance) -> APIRoute
     # Not within Annotated: FastAPI finds annotations among the module's names only.
     asking = Depends(admittance.for_scope("predict"))
 
-    @router.post("/v1/predict", summary="Predict samples by id")
+    @router.post(PREDICT, summary="Predict samples by id")
     async def predict(
         request: Request,
         wanted: PredictRequest,
         caller: Caller = asking,
     ) -> Response:
         async def answer() -> tuple[int, bytes]:
-            return await _predicted(service, admittance, caller, wanted, request)
+            arrived = request.scope["state"]["arrived"]
+            return await predicted(service, admittance, caller, wanted, arrived)
 
         key = request.headers.get("idempotency-key")
         if key is None:
@@ -124,38 +105,6 @@ def _predictions(service: PredictionService, admittance: Admittance) -> APIRoute
         return Response(content, status, media_type="application/json")
 
     return router
-
-
-async def _predicted(
-    service: PredictionService,
-    admittance: Admittance,
-    caller: Caller,
-    wanted: PredictRequest,
-    request: Request,
-) -> tuple[int, bytes]:
-    request_id = secrets.token_hex(8)
-    rows = await ask(
-        service,
-        admittance,
-        caller,
-        [str(item) for item in wanted.ids],
-        arrived=request.scope["state"]["arrived"],
-        deadline_ms=wanted.deadline_ms,
-    )
-    absent, refusing = absent_parties(rows), refusing_parties(rows)
-    content: dict[str, Any] = {
-        "request_id": request_id,
-        "model": service.model.name,
-        "predictions": [told(given, row) for given, row in zip(wanted.ids, rows, strict=True)],
-    }
-    status = 200
-    if not answered(rows):
-        status = 503 if absent else 403 if refusing else 404
-        reason = f"without {', '.join(absent)}" if absent else "these ids are nowhere"
-        if refusing and not absent:
-            reason = f"refused by {', '.join(refusing)}"
-        content["error"] = {"message": f"no answer: {reason}", "parties": list(absent or refusing)}
-    return status, json.dumps(content, allow_nan=False).encode() + b"\n"
 
 
 def _version_routes(service: PredictionService, admittance: Admittance) -> APIRouter:
@@ -241,11 +190,6 @@ def _add_descriptions(routes: FastAPI, admittance: Admittance) -> None:
         return operations_page(routes.openapi())
 
 
-def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    content = json.dumps({"error": {"message": message}})
-    return Response(content, status, headers, media_type="application/json")
-
-
 async def _say_what_is_wrong(request: Request, error: Exception) -> Response:
     """Where a request is wrong and how; never what it said."""
     assert isinstance(error, RequestValidationError)
@@ -253,26 +197,14 @@ async def _say_what_is_wrong(request: Request, error: Exception) -> Response:
         f"{'.'.join(str(part) for part in item['loc'][:2])}: {item['type'].replace('_', ' ')}"
         for item in error.errors()[:20]
     }
-    return _error(422, "; ".join(sorted(wrong)))
+    return error_answer(HTTPException(422, "; ".join(sorted(wrong))))
 
 
 async def _say(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return _error(error.status_code, str(error.detail), dict(error.headers or {}))
+    assert isinstance(error, HTTPException | ColonnadeError)
+    return error_answer(error)
 
 
 async def _say_nothing(request: Request, error: Exception) -> Response:
     """What went wrong may quote data; the guard logs its kind."""
-    return _error(500, "internal error")
-
-
-async def _say_refusal(request: Request, error: Exception) -> Response:
-    if isinstance(error, OtherRequest):
-        return _error(422, str(error))
-    if isinstance(error, ConfigError):
-        return _error(400, error.told())
-    if isinstance(error, NoAnswer):
-        return _error(503, f"no answer from {', '.join(error.parties)}")
-    # A message may name what a party refused; the kind of error is enough here.
-    _LOG.error("no answer: %s", type(error).__name__)
-    return _error(503, "the model can't answer now; see the service's log")
+    return error_answer(HTTPException(500, "internal error"))

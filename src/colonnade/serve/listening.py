@@ -58,9 +58,10 @@ class _PatientProtocol(HttpToolsProtocol):
         self._set_alarm()
 
     def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # Afterwards: a request that came in one piece, as nearly all do, needs no alarm.
         if self._alarm is None and (self.cycle is None or self.cycle.response_complete):
             self._set_alarm()
-        super().data_received(data)
 
     def on_headers_complete(self) -> None:
         self._unset_alarm()
@@ -190,6 +191,8 @@ def _config(
         ws="none",
         lifespan="off",
         loop="asyncio",
+        # Nobody here needs a caller's address, so nobody's word for it is taken either.
+        proxy_headers=False,
         # It writes paths and queries, which callers choose.
         access_log=False,
         log_config=None,

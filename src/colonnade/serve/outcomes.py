@@ -34,16 +34,24 @@ def outcomes_of(
         table = answered.probabilities()
         scores = table.tolist()
         confidences, spreads = answered.confidence(table).tolist(), [None] * len(values)
+    # Without the cache all is new, and the same for everybody whom the same parties have.
+    fresh = {} if kept else {used: _provenances(used) for used in set(answered.used)}
     return [
         Outcome(
             value=value,
             probabilities=None if scores is None else tuple(scores[place]),
             confidence=confidences[place],
             spread=None if spreads[place] is None or np.isnan(spreads[place]) else spreads[place],
-            parties={
+            parties=fresh[answered.used[place]]
+            if not kept
+            else {
                 party: Provenance(age=ages[party][place], is_cached=party in kept)
                 for party in answered.used[place]
             },
         )
         for place, value in enumerate(values)
     ]
+
+
+def _provenances(parties: Sequence[str]) -> Mapping[str, Provenance]:
+    return dict.fromkeys(parties, Provenance(age=0.0))

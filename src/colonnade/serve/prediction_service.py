@@ -141,6 +141,11 @@ class PredictionService:
         self._num_inside += 1
         self._nobody_inside.clear()
         try:
+            patience = deadline_ms / 1000
+            if len(ids) == 1:
+                one = self.versions.of(ids[0])
+                (found,) = await one.ask(tuple(ids), arrived=arrived, patience=patience)
+                return [Row(model=one.predictor.model, found=found)]
             by_version: dict[str, list[str]] = {}
             chosen: dict[str, Gathering] = {}
             for name in dict.fromkeys(ids):
@@ -148,7 +153,6 @@ class PredictionService:
                 version = gathering.predictor.model.version
                 chosen[version] = gathering
                 by_version.setdefault(version, []).append(name)
-            patience = deadline_ms / 1000
             asked = [
                 chosen[version].ask(tuple(own), arrived=arrived, patience=patience)
                 for version, own in by_version.items()
@@ -156,11 +160,11 @@ class PredictionService:
             # One version, as nearly always, needs no task of its own.
             answers = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
             rows: dict[str, Row] = {}
-            for (version, own), found in zip(by_version.items(), answers, strict=True):
+            for (version, own), several in zip(by_version.items(), answers, strict=True):
                 model = chosen[version].predictor.model
                 rows.update(
                     (name, Row(model=model, found=item))
-                    for name, item in zip(own, found, strict=True)
+                    for name, item in zip(own, several, strict=True)
                 )
             return [rows[name] for name in ids]
         finally:

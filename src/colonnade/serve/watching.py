@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import Counter as Count
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -16,7 +17,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from colonnade.serve.predictor import ObservedRows, Outcome, ServedExchange, Unanswered
+from colonnade.serve.predictor import ObservedRows, ServedExchange, Unanswered
 from colonnade.serve.versions import Versions
 
 __all__ = ["PartyNumbers", "Watching"]
@@ -58,18 +59,20 @@ class Watching:
         self.versions: Versions | None = None
         self.breakers: Any = None
         named: Any = {"registry": self.registry, "namespace": "colonnade_serve"}
-        self._requests = Counter("requests", "Requests", ["path", "status"], **named)
+        self._requests = Count("requests", "Requests", ["path", "status"], **named)
         self._seconds = Histogram(
             "request_seconds", "Time per request", ["path"], buckets=_SECONDS, **named
         )
-        self._answered = Counter("answered", "Samples answered, by blocks", ["blocks"], **named)
-        self._unanswered = Counter("unanswered", "Samples not answered", ["reason"], **named)
-        self._exchanges = Counter("exchanges", "Exchanges with the parties", **named)
-        self._gathered = Counter("gathered_samples", "Samples in exchanges", **named)
+        self._answered = Count("answered", "Samples answered, by blocks", ["blocks"], **named)
+        self._unanswered = Count("unanswered", "Samples not answered", ["reason"], **named)
+        self._exchanges = Count("exchanges", "Exchanges with the parties", **named)
+        self._gathered = Count("gathered_samples", "Samples in exchanges", **named)
         self._party_seconds = Histogram(
             "party_seconds", "Time per answer of a party", ["party"], buckets=_SECONDS, **named
         )
-        self._silences = Counter("party_silences", "Times without an answer", ["party"], **named)
+        self._silences = Count("party_silences", "Times without an answer", ["party"], **named)
+        # What counts requests, by path and status: looking it up costs more than counting.
+        self._by_request: dict[tuple[str, int], tuple[Count, Histogram]] = {}
         self._sets: set[str] = set()
         self._by_set: dict[str, int] = {}
         self._by_party: dict[str, list[float]] = {name: [0, 0.0, 0] for name in parties}
@@ -78,8 +81,12 @@ class Watching:
 
     def request(self, path: str, status: int, seconds: float) -> None:
         """One request was answered."""
-        self._requests.labels(path, str(status)).inc()
-        self._seconds.labels(path).observe(seconds)
+        known = self._by_request.get((path, status))
+        if known is None:
+            known = self._requests.labels(path, str(status)), self._seconds.labels(path)
+            self._by_request[path, status] = known
+        known[0].inc()
+        known[1].observe(seconds)
 
     def exchange(self, seconds: float, exchange: ServedExchange) -> None:
         """One exchange is done."""
@@ -93,19 +100,22 @@ class Watching:
         for name in exchange.silent:
             self._silences.labels(name).inc()
             self._by_party[name][2] += 1
-        for outcome in exchange.outcomes:
-            self._count(outcome)
+        counts = Counter(
+            outcome.reason if isinstance(outcome, Unanswered) else tuple(outcome.parties)
+            for outcome in exchange.outcomes
+        )
+        for what, count in counts.items():
+            if isinstance(what, str):
+                self._unanswered.labels(what).inc(count)
+            else:
+                self._count("+".join(sorted(what)) or "none", count)
 
-    def _count(self, outcome: Outcome | Unanswered) -> None:
-        if isinstance(outcome, Unanswered):
-            self._unanswered.labels(outcome.reason).inc()
-            return
-        blocks = "+".join(sorted(outcome.parties)) or "none"
+    def _count(self, blocks: str, count: int) -> None:
         if blocks not in self._sets and len(self._sets) >= _MOST_SETS:
             blocks = "other"
         self._sets.add(blocks)
-        self._answered.labels(blocks).inc()
-        self._by_set[blocks] = self._by_set.get(blocks, 0) + 1
+        self._answered.labels(blocks).inc(count)
+        self._by_set[blocks] = self._by_set.get(blocks, 0) + count
 
     def shares(self) -> dict[str, float]:
         """The share of the answers by the set of blocks that they were made from."""
