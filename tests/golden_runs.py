@@ -62,6 +62,7 @@ def outcome(
     dropout: float = 0.0,
     missing: float = 0.0,
     protect: str | None = None,
+    device: str = "cpu",
 ) -> dict[str, float]:
     """Loss and quality on held-out samples, and a checksum of the outputs, of one run."""
     blocks, labels = _data(task)
@@ -80,6 +81,7 @@ def outcome(
         epochs=2,
         batch_size=16,
         seed=3,
+        device=device,
         settings={
             "dtype": "float64",
             "fabric": {"name": "simulated", **SLOW},

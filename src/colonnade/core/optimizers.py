@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from colonnade.core.config import nearest
+from colonnade.core.devices import on_cpu
 from colonnade.core.errors import ConfigError
 from colonnade.core.local_optimizers import DecayingSGD, LocalMomentum, Proximal
 from colonnade.core.schedules import Schedule, SteadySchedule
@@ -94,9 +95,11 @@ class OptimizerSpec:
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """Make the optimizer for these parameters."""
         options: dict[str, Any] = dict(self.options)
-        if self.name in _FUSED:
+        every = list(parameters)
+        # Elsewhere torch chooses: not every device has them all.
+        if self.name in _FUSED and all(item.device.type == "cpu" for item in every):
             options.setdefault("fused", True)
-        return OPTIMIZERS[self.name](parameters, lr=self.lr, **options)  # type: ignore[call-arg]
+        return OPTIMIZERS[self.name](every, lr=self.lr, **options)  # type: ignore[call-arg]
 
     def over(self, num_exchanges: int) -> Self:
         """The same settings for a run of so many exchanges."""
@@ -129,8 +132,8 @@ class OptimizerSpec:
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """An optimizer's state with text keys only, for a checkpoint."""
-    state = optimizer.state_dict()
+    """An optimizer's state with text keys only and on the CPU, for a checkpoint."""
+    state = on_cpu(optimizer.state_dict())
     return {
         "slots": {str(number): dict(slot) for number, slot in state["state"].items()},
         "groups": [
@@ -141,10 +144,14 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Put back what ``optimizer_state`` gave."""
+    """Put back what ``optimizer_state`` gave, on whatever device the weights are now."""
     groups = [
-        {key: tuple(item) if key == "betas" else item for key, item in group.items()}
-        for group in state["groups"]
+        {
+            # Which kernels there are is a matter of the device, not of the state.
+            **{key: tuple(item) if key == "betas" else item for key, item in group.items()},
+            **{key: own[key] for key in ("fused", "foreach") if key in own},
+        }
+        for group, own in zip(state["groups"], optimizer.param_groups, strict=True)
     ]
     slots = {int(number): slot for number, slot in state["slots"].items()}
     optimizer.load_state_dict({"state": slots, "param_groups": groups})

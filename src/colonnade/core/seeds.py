@@ -105,18 +105,16 @@ def _through_global(
 ) -> Any:
     """An operation that takes no generator: lend it the global one for its own draw alone."""
     with _DRAWING:
-        shared = (
-            torch.default_generator
-            if device.type == "cpu"
-            else getattr(torch, device.type).default_generators[device.index or 0]
-        )
-        before = shared.get_state()
-        shared.set_state(own.get_state())
+        # Apple's device is alone and has no index.
+        of = torch if device.type == "cpu" else getattr(torch, device.type)
+        which = (device,) if device.type == "cuda" else ()
+        before = of.get_rng_state(*which)
+        of.set_rng_state(own.get_state(), *which)
         try:
             return func(*args, **kwargs)
         finally:
-            own.set_state(shared.get_state())
-            shared.set_state(before)
+            own.set_state(of.get_rng_state(*which))
+            of.set_rng_state(before, *which)
 
 
 @contextmanager

@@ -23,6 +23,8 @@ __all__ = ["fills_missing", "run_spec"]
 _SAID_BY_PARAMETERS: Mapping[str, str] = {
     "method": "method",
     "dtype": "dtype",
+    "device": "device",
+    "precision": "precision",
     "seed": "random_state",
     "data.batch_size": "batch_size",
     "data.split": "validation_fraction",
@@ -62,6 +64,8 @@ def run_spec(parameters: Mapping[str, Any], kind: TaskKind, num_samples: int) ->
         **given,
         "method": of["method"],
         "dtype": of["dtype"],
+        "device": of["device"],
+        "precision": of["precision"],
         "seed": _seed(parameters["random_state"]),
         "data": {
             **given.get("data", {}),

@@ -58,6 +58,8 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         validation_fraction: float | None = None,
         refit: bool | None = None,
         dtype: Literal["float32", "float64"] = "float64",
+        device: str = "cpu",
+        precision: Literal["full", "mixed"] = "full",
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
         settings: Mapping[str, Any] | None = None,
@@ -78,6 +80,8 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.validation_fraction = validation_fraction
         self.refit = refit
         self.dtype = dtype
+        self.device = device
+        self.precision = precision
         self.random_state = random_state
         self.warm_start = warm_start
         self.settings = settings
@@ -213,6 +217,8 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
         refit: Whether to train anew in the end, on all samples, for as many epochs as patience
             found best.
         dtype: The type of weights and activations.
+        device: Where networks compute: "cpu", "cuda", "cuda:1", "mps", or "auto".
+        precision: "mixed" has large operations in bfloat16; it needs ``dtype="float32"``.
         random_state: The seed, or a generator that gives one.
         warm_start: Whether another ``fit`` begins with the weights, scales and classes of the last.
         settings: Any further settings of a run's TOML file.
@@ -303,7 +309,7 @@ class VerticalRegressor(RegressorMixin, _VerticalEstimator):  # type: ignore[mis
     The target is centred and scaled for training; predictions are in its own unit. The parameters
     are those of ``VerticalClassifier``: parties, label_holder, method, hidden, embedding, encoder,
     fusion, combine, optimizer, learning_rate, epochs, batch_size, patience, validation_fraction,
-    refit, dtype, random_state, warm_start and settings.
+    refit, dtype, device, precision, random_state, warm_start and settings.
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> VerticalRegressor:

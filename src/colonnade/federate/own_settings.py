@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.core.config import Choice
+from colonnade.core.devices import Precision, check_device
 from colonnade.core.errors import ConfigError, StorageError
 from colonnade.core.optimizers import OptimizerSpec
 from colonnade.core.schedules import SCHEDULES, Schedule
@@ -24,7 +25,14 @@ from colonnade.files import write_atomically
 from colonnade.models import ENCODERS, EncoderSpec, HeadSpec
 from colonnade.run.spec import PartySpec, RunSpec
 
-__all__ = ["OWN_CHOICES", "OwnSettings", "effective_settings", "own_seed", "refuse_own_width"]
+__all__ = [
+    "OWN_CHOICES",
+    "OwnSettings",
+    "effective_settings",
+    "on_own_device",
+    "own_seed",
+    "refuse_own_width",
+]
 
 OWN_CHOICES: Mapping[type, Choice] = {
     EncoderSpec: Choice(tag="kind", options=ENCODERS),
@@ -44,12 +52,20 @@ class OwnSettings:
         head: The network from an embedding to outputs, for methods that give it one.
         optimizer: The optimizer.
         prepare: How columns become features.
+        device: Where its networks compute, by default the CPU: never the proposal's device, which
+            is of another machine.
+        precision: Whether large operations are in bfloat16, by default not.
     """
 
     encoder: EncoderSpec | None = None
     head: HeadSpec | None = None
     optimizer: OptimizerSpec | None = None
     prepare: PrepareSpec | None = None
+    device: str | None = None
+    precision: Precision | None = None
+
+    def __post_init__(self) -> None:
+        check_device(self.device or "cpu", self.precision or "full", "float32")
 
 
 def refuse_own_width(values: Mapping[str, Any]) -> None:
@@ -74,12 +90,22 @@ def effective_settings(spec: RunSpec, party: str, own: OwnSettings) -> RunSpec:
     Returns:
         Settings of which everything but the party's own table is as proposed.
     """
-    chosen = {key: value for key, value in vars(own).items() if value is not None}
+    spec = on_own_device(spec, own)
+    keys = ("encoder", "head", "optimizer", "prepare")
+    chosen = {key: getattr(own, key) for key in keys if getattr(own, key) is not None}
     if own.encoder is not None:
         width = spec.encoder_of(party).embedding
         chosen["encoder"] = replace(own.encoder, embedding=width)
     table = replace(spec.party.get(party, PartySpec()), **chosen)
     return replace(spec, party={**spec.party, party: table})
+
+
+def on_own_device(spec: RunSpec, own: OwnSettings) -> RunSpec:
+    """The settings on the party's own device, as its party.toml is today."""
+    try:
+        return replace(spec, device=own.device or "cpu", precision=own.precision or "full")
+    except ConfigError as error:
+        raise ConfigError(f"own.{error}") from error
 
 
 def own_seed(home: Path, run: str) -> int:

@@ -10,7 +10,7 @@ import torch
 
 from colonnade.core.errors import ProtocolError
 from colonnade.core.party import Party
-from colonnade.federate.own_settings import own_seed
+from colonnade.federate.own_settings import on_own_device, own_seed
 from colonnade.federate.party_home import PartySettings
 from colonnade.federate.party_policy import PartyPolicy
 from colonnade.federate.peers import own_signer, peers_of
@@ -53,7 +53,7 @@ def rebuilt_party(
     Returns:
         A party that charges the account, writes the run's ledger, and learns nothing.
     """
-    spec = agreed.spec
+    spec = on_own_device(agreed.spec, settings.own)
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
     party = build_party(

@@ -183,4 +183,7 @@ def settings_for(
     further: dict[str, Any] = {"names": list(names), "numerics": NUMERICS}
     if parent is not None and party in parent.joining.stay:
         further["parent"] = {"run": parent.name, "tag": parent.tag}
-    return json.dumps({**plain_spec(agreed), **further})
+    plain = plain_spec(agreed)
+    for own_affair in ("device", "precision"):
+        plain.pop(own_affair)  # each machine's own, in its party.toml
+    return json.dumps({**plain, **further})

@@ -14,6 +14,7 @@ import torch
 
 from colonnade.align.participant_files import DirectoryStore
 from colonnade.core.batches import BatchPlan
+from colonnade.core.devices import require_device
 from colonnade.core.errors import ProtocolError
 from colonnade.core.numerics import NUMERICS
 from colonnade.core.party import Party
@@ -148,6 +149,7 @@ class TrainSession(SessionAtParty):
         if own.encoder is None:
             policy.check_encoder(spec, self.name)
         spec = effective_settings(spec, self.name, own)
+        require_device(spec.device, spec.precision, "own.")
         doors = Doors(spec=spec, participants=names, label_holder=spec.label_holder.name or "")
         terms = doors.terms_of(self.name)
         with noting_refusals(place, verb, home=self._home):

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from colonnade.core.batches import even_bounds
+from colonnade.core.devices import place_beside
 from colonnade.core.errors import ConfigError, DataError, MissingBlock, ProtocolError
 from colonnade.core.label_holder import LabelHolder
 from colonnade.core.messages import Batch
@@ -83,6 +84,7 @@ class VFedTransParty(OwnModelParty):
         targets, known = self._targets(inputs)
         with drawing_from(derive_seed(self._seed, "decoder")):
             decoder = _decoder(self.encoder, inputs).to(inputs.dtype)
+        place_beside(decoder, self.encoder)
         optimizer = torch.optim.Adam([*self.encoder.parameters(), *decoder.parameters()], lr=rate)
         columns = inputs.flatten(1)
         for epoch in range(num_epochs):

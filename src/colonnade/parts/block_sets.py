@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from colonnade.core.devices import is_placed
 from colonnade.core.task import Task
 
 __all__ = [
@@ -89,7 +90,8 @@ class PassOverSets:
             # Nothing to average: the very operations of a network that was always alone.
             self._inputs = self._own.requires_grad_()
         else:
-            first, after = _first_linear(network)
+            # A network on a device stays whole: only it takes blocks there and back.
+            first, after = (None, network) if is_placed(network) else _first_linear(network)
             if first is not None and first.out_features < first.in_features:
                 self._first, self._rest = first, after
                 blocks = self._narrowed(first)

@@ -153,7 +153,7 @@ class StepsWithNoise(Protection):
             materialize_grads=True,
         )
         flat = torch.cat([item.reshape(len(rows), -1) for item in found], dim=1)
-        return flat.double().numpy()
+        return flat.cpu().double().numpy()
 
     def _charge(self, encoding: Encoding, name: bytes) -> None:
         if self._people is not None:
@@ -187,6 +187,6 @@ def _shaped(
     found, begin = [], 0
     for parameter in parameters:
         part = torch.from_numpy(flat[begin : begin + parameter.numel()])
-        found.append(part.to(parameter.dtype).view(parameter.shape))
+        found.append(part.to(parameter.device, parameter.dtype).view(parameter.shape))
         begin += parameter.numel()
     return found

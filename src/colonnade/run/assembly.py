@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.core.batches import BatchPlan
+from colonnade.core.devices import place
 from colonnade.core.errors import ConfigError
 from colonnade.core.fabric import Fabric
 from colonnade.core.federation import Federation, OtherParts
@@ -297,7 +298,7 @@ class Blueprint:
         """Make the label holder, with a fresh fusion model from the seed."""
         spec = self.spec
         dtype = getattr(torch, spec.dtype)
-        fusion = self._fusion().to(dtype)
+        fusion = place(self._fusion().to(dtype), spec.placement)
         optimizer, length = spec.label_holder.optimizer, num_exchanges(spec, data.roll, plans)
         return LabelHolder(
             name=self.label_holder,

@@ -184,7 +184,7 @@ def refuse_other_run(root: Path, blueprint: Blueprint) -> None:
         if file.name == "config.json":
             # As it is read today: a key that is new since then is as it was before.
             before = plain_spec(stored_spec(before))
-            for free in ("stop", "record"):
+            for free in ("stop", "record", "device"):
                 before.pop(free, None)
                 now.pop(free, None)
         elif file.name == "preparation.json":
@@ -199,8 +199,8 @@ def refuse_other_run(root: Path, blueprint: Blueprint) -> None:
             continue
         if file.name == "config.json":
             raise ConfigError(
-                f"{changed}: differs from the run in {root}; resume with the same settings (stop "
-                "and record may change), or start another run"
+                f"{changed}: differs from the run in {root}; resume with the same settings "
+                "(stop, record and device may change), or start another run"
             )
         raise DataError(
             f"{file.relative_to(root)}, {changed}: the data are not those that the run in {root} "

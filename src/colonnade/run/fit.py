@@ -41,6 +41,8 @@ def fit(
     batch_size: int | None = None,
     refit: bool | None = None,
     seed: int = 0,
+    device: str | None = None,
+    precision: Literal["full", "mixed"] | None = None,
     encoder: Factories | None = None,
     head: Factories | None = None,
     fusion: Factory | None = None,
@@ -73,6 +75,9 @@ def fit(
         refit: Whether to train anew in the end, on all rows but the test part's, for as many epochs
             as the validation part found best. Its quality on that part is the first training's.
         seed: The seed of splits, batches, first weights and noise.
+        device: Where networks compute: "cpu" (the default), "cuda", "cuda:1", "mps", or "auto" for
+            the first of them that this machine has.
+        precision: "mixed" has large operations in bfloat16; "full" is the default.
         encoder: A function that makes a party's encoder, from the number of its prepared columns
             (of images: the shape of one) and the width of the embedding; one for all, or by party.
         head: A function that makes a party's head, from the width of the embedding and the number
@@ -108,7 +113,15 @@ def fit(
     """
     id_columns = _id_columns(id_column, ids, blocks)
     spec = with_code(
-        _spec(method, task, epochs, batch_size, refit, seed, id_columns, settings),
+        _spec(
+            {"method": method, "seed": seed, "device": device, "precision": precision},
+            task,
+            epochs,
+            batch_size,
+            refit,
+            id_columns,
+            settings,
+        ),
         blocks,
         encoder=encoder,
         head=head,
@@ -156,23 +169,23 @@ def _id_columns(
 
 
 def _spec(
-    method: str | Mapping[str, Any] | Method,
+    top: Mapping[str, Any],
     task: str | None,
     epochs: int | None,
     batch_size: int | None,
     refit: bool | None,
-    seed: int,
     id_columns: Mapping[str, str],
     settings: Mapping[str, Any] | None,
 ) -> RunSpec:
     if settings is not None and not isinstance(settings, Mapping):
         raise ConfigError(f"settings: expected a mapping, got {type(settings).__name__}")
     values: dict[str, Any] = dict(settings or {})
-    for name in ("method", "seed"):
-        if name in values:
+    for name, value in top.items():
+        if name in values and (value is not None or name in ("method", "seed")):
             raise ConfigError(f"settings.{name}: pass it as {name}=..., so that it is said once")
-    values["seed"] = seed
-    values["method"] = parse(Method, method, choices=CHOICES, path="method")  # type: ignore[type-abstract]
+        if value is not None:
+            values[name] = value
+    values["method"] = parse(Method, top["method"], choices=CHOICES, path="method")  # type: ignore[type-abstract]
     for section, key, value in (
         ("stop", "epochs", epochs),
         ("stop", "refit", refit),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from colonnade.core.config import nearest
+from colonnade.core.devices import require_device
 from colonnade.core.errors import ConfigError
 from colonnade.core.task import Task, TaskKind, infer_kind
 from colonnade.data.blocks import Block
@@ -74,6 +75,7 @@ def blueprint_of(
     Raises:
         ConfigError, DataError: If the settings or the data do not fit the task.
     """
+    require_device(spec.device, spec.precision)
     if "validation" not in roll.samples:
         spec = replace(spec, stop=without_validation(spec.stop))
     for key in ("patience", "target"):

@@ -40,6 +40,9 @@ def settings_digest(spec: RunSpec) -> str:
     """A digest of settings, whatever directory their files are in."""
     plain = plain_spec(spec)
     plain["data"].pop("alignment", None)
+    plain.pop("device")
+    if spec.precision == "full":
+        plain.pop("precision")  # as it always was
     for table in (plain["label_holder"], *plain["party"].values()):
         for key in ("file", "policy"):
             table.pop(key, None)

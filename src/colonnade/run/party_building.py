@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.core.batches import BatchPlan
+from colonnade.core.devices import place
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.party import Part, Party
 from colonnade.core.replica import Replica
@@ -220,6 +221,8 @@ def build_party(
         with drawing_from(derive_seed(seed, "init", "head", name)):
             embedding = spec.encoder_of(name).embedding
             modules["head"] = spec.head_of(name).build(embedding, num_outputs).to(dtype)
+    for network in (encoder, *modules.values()):
+        place(network, spec.placement)
     optimizer, length = spec.optimizer_of(name), num_exchanges(spec, roll, plans)
     return spec.method.party(
         name=name,

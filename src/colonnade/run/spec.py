@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from colonnade.align.terms import AlignSpec
 from colonnade.core.config import Choice, dump, parse
+from colonnade.core.devices import Placement, Precision, check_device, placement
 from colonnade.core.errors import ConfigError
 from colonnade.core.federation import Stop
 from colonnade.core.method import Method
@@ -200,6 +201,10 @@ class RunSpec:
     record: RecordSpec = field(default_factory=RecordSpec)
     start: StartSpec = field(default_factory=StartSpec)
     dtype: Literal["float32", "float64"] = "float32"
+    # Where networks compute: cpu, cuda, cuda:1, mps or auto. A party elsewhere has its own.
+    device: str = "cpu"
+    # Whether large operations are in bfloat16; weights and whatever leaves are not.
+    precision: Precision = "full"
     # Threads per operation; torch's own choice if not given. One is best for small networks.
     threads: int | None = None
     seed: int = 0
@@ -207,11 +212,17 @@ class RunSpec:
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"threads: must be at least 1, got {self.threads}")
+        check_device(self.device, self.precision, self.dtype)
         if self.data.alignment is not None and self.align is None:
             raise ConfigError(
                 "data.alignment: needs the table [align] with which it was made, to check that "
                 "the ids are still the same"
             )
+
+    @property
+    def placement(self) -> Placement | None:
+        """Where networks compute on this machine; None for the CPU in full precision."""
+        return placement(self.device, self.precision, self.dtype)
 
     @property
     def label_columns(self) -> tuple[str, ...]:
