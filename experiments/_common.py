@@ -100,11 +100,16 @@ def as_before(settings: Mapping[str, Any]) -> dict[str, Any]:
     network, an optimizer or the fusion is taken as given.
     """
     given = dict(settings)
+    method = given.get("method", "splitnn")
+    own = {"name": method} if isinstance(method, str) else dict(method)
+    if own["name"] == "laser":
+        given["method"] = {"weights": "normalised", **own}
     data = {"batch_size": 64, **given.get("data", {})}
     adam = {"name": "adam", "lr": 1e-3}
     given["data"] = {**data, "split": {"stratified": False, **data.get("split", {})}}
     given["defaults"] = {
         "encoder": {"kind": "mlp", "hidden": [64], "embedding": 32},
+        "head": {"hidden": []},
         "optimizer": adam,
         **given.get("defaults", {}),
     }

@@ -110,7 +110,13 @@ def _of_dataset(name: str) -> Table:
     return Table(task=loaded.task, blocks=blocks, labels=labels, holder=loaded.label_holder)
 
 
-def ours(train: Table, test: Table, seed: int, method: str, settings: Mapping[str, Any]) -> float:
+def ours(
+    train: Table,
+    test: Table,
+    seed: int,
+    method: str | Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> float:
     """The quality of ``colonnade.fit``; the test rows are apart already, and cells may be empty."""
     given: dict[str, Any] = {"threads": 1, **settings}
     data, defaults = given.get("data", {}), given.get("defaults", {})

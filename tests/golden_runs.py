@@ -72,6 +72,9 @@ def outcome(
     }
     network = {"kind": "mlp", "hidden": [6], "embedding": 4, "dropout": dropout}
     # Said outright: what the defaults are is another question.
+    own = {"name": method} if isinstance(method, str) else method
+    if own["name"] == "laser":
+        method = {"weights": "normalised", **own}
     adam = {"name": "adam", "lr": 1e-3}
     result = colonnade.fit(
         trained_on,
@@ -88,6 +91,7 @@ def outcome(
             "data": {"split": {"stratified": False}},
             "defaults": {
                 "encoder": network,
+                "head": {"hidden": []},
                 "optimizer": adam,
                 "protect": PROTECT[protect] if protect else [],
             },

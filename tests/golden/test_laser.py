@@ -125,6 +125,9 @@ def test_weights_are_those_of_equation_8_and_add_up() -> None:
             assert normalised.sum().item() == pytest.approx(1.0, rel=1e-12)
             plain = set_weights(num_blocks, "paper", own=own)
             assert torch.allclose(normalised, plain / plain.sum(), rtol=1e-12)
+            whole = set_weights(num_blocks, "whole", own=own)
+            assert whole.sum().item() == pytest.approx(1.0, rel=1e-12)
+            assert torch.allclose(whole[:-1], normalised[:-1] / 2, rtol=1e-12)
 
 
 # Lemma 1

@@ -45,7 +45,7 @@ _METHODS: Mapping[str, tuple[Any, float]] = {
     "vafl": ("vafl", 0.1),
     "flex": ({"name": "flex", "timeout": _TIMEOUT}, 0.01),
     "adaptive_flex": ({"name": "adaptive_flex", "timeout": _TIMEOUT}, 0.2),
-    "laser": ({"name": "laser", "heads": "label_holder"}, 0.1),
+    "laser": ({"name": "laser", "heads": "label_holder", "weights": "normalised"}, 0.1),
     "easter": ("easter", 0.1),
 }
 CASES = (

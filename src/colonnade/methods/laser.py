@@ -16,7 +16,7 @@ Departures:
 3. Labels may stay with the label holder, which then computes dL/dlogits for every head
    (``labels``); the paper gives everybody the labels.
 4. ``heads = "label_holder"`` has one network for all sets at the label holder, not one per party.
-5. ``weights = "normalised"`` divides a_i by their sum, which grows as 2^m / m.
+5. ``weights``: "normalised" divides a_i by their sum (2^m - 1) / m; "whole" adds to all m blocks.
 6. Normalisation by observation probability is relative: equally frequent blocks change nothing.
 """
 
@@ -229,7 +229,7 @@ class Laser(Method):
 
     labels: Literal["private", "shared"] = "private"
     heads: Literal["all", "label_holder"] = "all"
-    weights: SetWeights = "normalised"
+    weights: SetWeights = "whole"
     normalise_presence: bool = False
 
     def __post_init__(self) -> None:

@@ -27,7 +27,7 @@ __all__ = [
     "weighted_losses",
 ]
 
-SetWeights = Literal["paper", "normalised"]
+SetWeights = Literal["paper", "normalised", "whole"]
 
 
 def sample_sets(num_blocks: int, seed: int, dtype: torch.dtype, *, own: bool) -> Tensor:
@@ -62,11 +62,18 @@ def set_weights(num_blocks: int, kind: SetWeights, *, own: bool) -> Tensor:
     ``paper`` counts the sets that the sampled one stands for: every set S has weight 1 in all,
     divided among the |S| networks that predict from it where each block has its own (``own``):
     a_i = C(m - 1, i - 1) / i = C(m, i) / m. They add up to (2^m - 1) / m. ``normalised`` divides
-    by that sum.
+    by that sum. Of that the set of all blocks has 1 / (2^m - 1); with ``whole`` it has half of the
+    weight besides, and every set half of what it would have.
     """
     counts = [comb(num_blocks, size) for size in range(1, num_blocks + 1)]
-    total = {"paper": num_blocks if own else 1, "normalised": sum(counts)}[kind]
-    return torch.tensor([count / total for count in counts], dtype=torch.float64)
+    total = sum(counts)
+    if kind == "paper":
+        total = num_blocks if own else 1
+    weights = torch.tensor([count / total for count in counts], dtype=torch.float64)
+    if kind == "whole":
+        weights /= 2
+        weights[-1] += 0.5
+    return weights
 
 
 def rarity_of_sets(sets: Tensor, rarity: Tensor) -> Tensor:

@@ -7,17 +7,30 @@ table as a whole: whoever says ``stop.epochs`` decides the length.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from colonnade.core.loop import Stop
 from colonnade.core.optimizers import OptimizerSpec
-from colonnade.models import MLPFusionSpec, MLPSpec
+from colonnade.models import HeadSpec, MLPFusionSpec, MLPSpec
 
-__all__ = ["BATCH_SIZE", "ENCODER", "FUSION", "LEAST", "OPTIMIZER", "STOP", "without_validation"]
+__all__ = [
+    "BATCH_SIZE",
+    "ENCODER",
+    "FUSION",
+    "HEADS",
+    "LEAST",
+    "OPTIMIZER",
+    "STOP",
+    "without_validation",
+]
 
 BATCH_SIZE = 64
 ENCODER = MLPSpec(hidden=(64,), embedding=32)
 FUSION = MLPFusionSpec(hidden=(32,))
+# By method, where a linear head is not the default. Over an average of embeddings a linear one
+# adds up what every block says by itself: columns of two parties would never act together.
+HEADS: Mapping[str, HeadSpec] = {"laser": HeadSpec(hidden=(64,))}
 # Of every party and of the label holder alike, however many parties there are.
 OPTIMIZER = OptimizerSpec(name="adamw", lr=1e-3, options={"weight_decay": 0.1})
 # Ends by the loss on the validation part, with the best weights, and not before small tables had

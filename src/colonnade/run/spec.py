@@ -29,6 +29,7 @@ from colonnade.fabrics import FABRICS, FabricSpec, InProcessSpec
 from colonnade.fabrics.durations import DURATIONS, Duration
 from colonnade.fabrics.sleeps import SLEEPS, Sleep
 from colonnade.methods import METHODS
+from colonnade.methods.laser import Laser
 from colonnade.methods.splitnn import SplitNN
 from colonnade.models import (
     ENCODERS,
@@ -39,7 +40,7 @@ from colonnade.models import (
     HeadSpec,
 )
 from colonnade.protect import PROTECTIONS, ProtectionSpec
-from colonnade.run.defaults import BATCH_SIZE, ENCODER, FUSION, OPTIMIZER, STOP
+from colonnade.run.defaults import BATCH_SIZE, ENCODER, FUSION, HEADS, OPTIMIZER, STOP
 
 __all__ = [
     "CHOICES",
@@ -276,18 +277,24 @@ def parse_spec(values: Mapping[str, Any]) -> RunSpec:
     """Settings from a plain mapping; every mistake is named by its path.
 
     A table ``stop`` that does not say how long training may last has the defaults for the rest.
+    Where no head is given, the method decides which is the default.
     """
     stop = values.get("stop")
     if isinstance(stop, Mapping) and not {"exchanges", "epochs"} & stop.keys():
         values = {**values, "stop": {**dump(STOP), **stop}}
-    return parse(RunSpec, values, choices=CHOICES)
+    spec: RunSpec = parse(RunSpec, values, choices=CHOICES)
+    head = HEADS.get(spec.method.info.name)
+    if head is None or "head" in values.get("defaults", {}):
+        return spec
+    return replace(spec, defaults=replace(spec.defaults, head=head))
 
 
 def stored_spec(values: Mapping[str, Any]) -> RunSpec:
     """Settings of a run that began earlier: keys that are new since are as runs were before."""
     data = values.get("data", {})
     split = {"stratified": False, **data.get("split", {})}
-    return parse_spec({**values, "data": {**data, "split": split}})
+    defaults = {"head": {}, **values.get("defaults", {})}
+    return parse_spec({**values, "data": {**data, "split": split}, "defaults": defaults})
 
 
 def as_begun(spec: RunSpec, begun: RunSpec) -> RunSpec:
@@ -300,7 +307,13 @@ def as_begun(spec: RunSpec, begun: RunSpec) -> RunSpec:
     Returns:
         Settings with the run's own where it had an earlier default and ``spec`` has today's.
     """
-    defaults, holder = spec.defaults, spec.label_holder
+    defaults, holder, method = spec.defaults, spec.label_holder, spec.method
+    if (defaults.head, begun.defaults.head) == (HEADS.get(method.info.name), HeadSpec()):
+        defaults = replace(defaults, head=HeadSpec())
+    if isinstance(method, Laser) and isinstance(begun.method, Laser):
+        was = begun.method.weights
+        if (method.weights, was) == (Laser.weights, "normalised"):
+            method = replace(method, weights=was)
     if (defaults.optimizer, begun.defaults.optimizer) == (OPTIMIZER, OptimizerSpec()):
         defaults = replace(defaults, optimizer=OptimizerSpec())
     if (holder.optimizer, begun.label_holder.optimizer) == (OPTIMIZER, OptimizerSpec()):
@@ -310,7 +323,9 @@ def as_begun(spec: RunSpec, begun: RunSpec) -> RunSpec:
     if split.stratified:
         split = replace(split, stratified=begun.data.split.stratified)
     data = replace(spec.data, split=split)
-    return replace(spec, defaults=defaults, label_holder=holder, stop=stop, data=data)
+    return replace(
+        spec, method=method, defaults=defaults, label_holder=holder, stop=stop, data=data
+    )
 
 
 def plain_spec(spec: RunSpec) -> dict[str, Any]:
