@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from colonnade.federate.alignments import KeepingStore, find_alignment
 from colonnade.federate.party_home import PartySettings
 from colonnade.federate.party_policy import PartyPolicy
 from colonnade.federate.predict_session import PredictSession
+from colonnade.federate.pruning import prune
 from colonnade.federate.pseudonyms import Pseudonyms, agreed_key, keep_keys, new_share
 from colonnade.federate.train_session import TrainSession
 from colonnade.protect.ledger import read_ledger, verify_ledger
@@ -120,6 +122,19 @@ def test_an_honest_request_is_answered_from_the_rows_of_today(telco: Telco) -> N
     telco.load()
     name, _ = telco.choose(telco.own[[2, 0]])
     assert not torch.allclose(first, telco.ask("infer", Batch(name, 0)).value)
+
+
+def test_a_run_that_is_asked_is_not_pruned(telco: Telco) -> None:
+    telco.load()
+    long_ago = 1_000_000_000
+    place = telco.home / "runs" / RUN
+    for file in (*place.iterdir(), *(telco.home / "alignments" / telco.digest).iterdir()):
+        os.utime(file, (long_ago, long_ago))
+    telco.session = PredictSession(**telco.given)
+    telco.load()
+    telco.choose(telco.own)
+    pruned = prune(telco.home, days=90)
+    assert (pruned.runs, pruned.alignments) == ((), ())
 
 
 def test_nothing_is_learned_in_a_session_for_predictions(telco: Telco) -> None:

@@ -256,6 +256,52 @@ def test_a_method_that_tolerates_absence_answers_without_a_party(make: Any) -> N
     np.testing.assert_allclose(answers["confidence"].tolist(), expected["confidence"], rtol=1e-5)
 
 
+def test_new_ids_that_are_integers_are_answered_without_a_party(make: Any) -> None:
+    organisations = make(method="laser", combine="mean")
+    for name in (HOLDER, *PARTIES):
+        path = organisations.root / f"{name}.csv"
+        table = pd.read_csv(path)
+        table.assign(id=table["id"].str.extract(r"(\d+)")[0].astype(int)).to_csv(path, index=False)
+    train(organisations)
+    known = tables(organisations)
+    in_both = known["shop"].index.intersection(known["telco"].index)
+    unknown = [int(item) for item in in_both if item not in known[HOLDER].index]
+    columns = {name: np.zeros(len(unknown)) for name in ("bank_0", "bank_1", "bank_2")}
+    file = ids_file(organisations, unknown, **columns)
+    said: list[str] = []
+
+    def answered(*names: str) -> set[str]:
+        said.clear()
+        out = organisations.root / "answers.parquet"
+        with hub_of(organisations, names) as hub:
+            predict_over(
+                hub,
+                organisations.federation,
+                organisations.run,
+                file,
+                out,
+                wait_seconds=0.0 if len(names) < 2 else 20.0,
+                say=said.append,
+            )
+        found = pd.read_parquet(out)
+        # Numbers as they came, in a file that knows types.
+        assert found["id"].tolist() == unknown
+        assert found["id"].dtype == np.int64
+        said[:] = [line for line in said if not line.startswith("waiting")]
+        return set(found["blocks"])
+
+    # No alignment knows these ids: those who are there are aligned.
+    assert answered("telco") == {"bank; telco"}
+    assert said == ["without shop", "aligning with telco"]
+    assert answered("telco") == {"bank; telco"}
+    assert said[1].startswith("the alignment '")
+    assert answered(*PARTIES) == {"bank; shop; telco"}
+    assert said == ["aligning with shop, telco"]
+    # One of everybody is there now, and is preferred although a party is away.
+    assert answered("shop") == {"bank; shop"}
+    assert [line.split("'")[0] for line in said] == ["without telco", "the alignment "]
+
+
 def test_others_end_with_the_partys_name_and_go_on_later(make: Any, monkeypatch: Any) -> None:
     organisations = make()
     train(organisations)

@@ -154,6 +154,28 @@ def test_a_service_begins_without_a_party_that_is_away_and_takes_it_in(make: Any
             until(lambda: parties_of(one, first) == [HOLDER, *PARTIES])
 
 
+def test_a_party_that_can_not_load_its_half_keeps_nobody_else_waiting(
+    make: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(networked_predictor, "_FIRST_PAUSE_SECONDS", 0.1)
+    organisations = trained(make(method="laser", combine="mean"))
+    first = known_to_all(organisations)[0]
+    runs, elsewhere = organisations.home("telco") / "runs", organisations.root / "elsewhere"
+    with hub_of(organisations, ["shop"]) as hub, served(organisations, hub, wait=0.0) as one:
+        # Away from the start, then in the session of the others: it comes, and its weights are
+        # gone; they are put back.
+        for _ in range(2):
+            until(lambda: parties_of(one, first) == [HOLDER, "shop"])
+            runs.rename(elsewhere)
+            with agents_of(organisations, hub, ["telco"]):
+                until(lambda: "can&#x27;t load its half" in one.get("/")[1])
+                assert parties_of(one, first) == [HOLDER, "shop"]
+                elsewhere.rename(runs)
+                until(lambda: parties_of(one, first) == [HOLDER, *PARTIES])
+    said = [item.getMessage() for item in caplog.records if "can't load" in item.getMessage()]
+    assert any("no agreement is kept here" in line for line in said)
+
+
 def test_a_method_that_needs_everybody_names_who_left(make: Any) -> None:
     organisations = trained(make(method="splitnn", combine="mean"))
     first = known_to_all(organisations)[0]

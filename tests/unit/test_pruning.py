@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from colonnade.federate.pruning import prune
+from colonnade.federate.run_at_party import NotedUse, last_use
 from colonnade.protect.ledger import Ledger, verify_ledger
 
 DAY = 86_400.0
@@ -59,3 +60,24 @@ def test_a_run_that_is_to_be_kept_stays_with_its_alignment(home: Path) -> None:
 
 def test_a_party_without_runs_has_nothing_to_prune(tmp_path: Path) -> None:
     assert prune(tmp_path, days=1, now=NOW).num_bytes == 0
+
+
+def test_what_is_served_is_in_use_however_old_its_weights_are(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("colonnade.federate.run_at_party.time.monotonic", lambda: clock[0])
+    asked_through = home / "alignments" / ("3" * 64) / "alignment.npz"
+    use = NotedUse(home / "runs" / OLD, asked_through)
+    use.note()
+    moment = last_use(home / "runs" / OLD)
+    assert moment is not None
+    pruned = prune(home, days=90, now=moment + 89 * DAY)
+    assert pruned.runs == (YOUNG,)
+    assert pruned.alignments == ("2" * 64, "4" * 64)
+    # It is noted again after an hour, not with every call.
+    for hour, is_noted in ((0.9, False), (1.1, True)):
+        os.utime(asked_through, (NOW, NOW))
+        clock[0] = hour * 3600
+        use.note()
+        assert (asked_through.stat().st_mtime != NOW) == is_noted

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from colonnade.cli.main import app
 from colonnade.core.errors import ConfigError, StorageError
+from colonnade.data.table_files import plain_numbers
 from colonnade.run.engine import train
 from colonnade.run.run_shelf import PROMOTED, RunShelf
 from colonnade.run.spec import read_spec
-from colonnade.run.storage import lock_or_refuse
+from colonnade.run.storage import RunInUse, lock_or_refuse
 
 CONFIG = """
 seed = {seed}
@@ -115,6 +118,11 @@ def test_what_is_tagged_or_a_parent_or_in_use_stays(shelf: RunShelf) -> None:
     lock_or_refuse(shelf.root / "second")
     with pytest.raises(StorageError, match="in use"):
         shelf.delete("second")
+    first, second = (RunInUse(shelf.root / "third") for _ in range(2))
+    first.close()
+    with pytest.raises(StorageError, match=r"in use.*end that service"):
+        shelf.delete("third")
+    second.close()
     shelf.delete("third")
     shelf.delete("first")
     assert [item.name for item in shelf.entries()] == ["second"]
@@ -140,3 +148,31 @@ def test_damaged_tags_are_named(shelf: RunShelf) -> None:
     (shelf.root / "tags.json").write_text(json.dumps({"production": 3}))
     with pytest.raises(StorageError, match="damaged"):
         shelf.entries()
+
+
+def test_commands_take_a_tag_for_a_run_and_ids_keep_their_type(
+    shelf: RunShelf, tmp_path: Path
+) -> None:
+    def ran(*words: object) -> str:
+        done = CliRunner().invoke(app, [str(word) for word in words])
+        assert done.exit_code == 0, done
+        return done.output
+
+    ran("runs", "promote", shelf.root, "second")
+    tagged = shelf.root / PROMOTED
+    assert ran("evaluate", tagged, "--json") == ran("evaluate", shelf.root / "second", "--json")
+    files = {name: tmp_path / f"new_{name}.csv" for name in ("bank", "telco")}
+    for name, file in files.items():
+        table = pd.read_csv(tmp_path / f"{name}.csv")
+        table.assign(id=table["id"].str[1:].astype(int)).to_csv(file, index=False)
+    blocks = [f"--block={name}={file}" for name, file in files.items()]
+    ran("predict", tagged, *blocks, "--out", tmp_path / "answers.parquet")
+    answers = pd.read_parquet(tmp_path / "answers.parquet")
+    assert answers["id"].tolist() == list(range(40))
+    assert answers["id"].dtype == np.int64
+
+
+@pytest.mark.parametrize("ids", [["007", "8"], ["+7"], ["7.0"], ["-0"], ["9" * 19], ["a"]])
+def test_what_is_not_written_as_a_plain_number_stays_text(ids: list[str]) -> None:
+    assert plain_numbers(pd.Index(ids)).tolist() == ids
+    assert plain_numbers(pd.Index(["-7", "0", "12"])).tolist() == [-7, 0, 12]

@@ -37,7 +37,25 @@ NewRun = Annotated[
     typer.Option("--out", help="The run's directory; runs/NAME_OF_CONFIG if not given."),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on after the last checkpoint.")]
-RunDirectory = Annotated[Path, typer.Argument(help="The run's directory.", show_default=False)]
+
+
+def _tagged(run: Path) -> Path:
+    """A run by a tag: the directory of runs, and the tag in place of a run's name."""
+    if run.exists() or not (run.parent / "tags.json").is_file():
+        return run
+    from colonnade.run.run_shelf import RunShelf
+
+    return RunShelf(run.parent).entry(run.name).place
+
+
+RunDirectory = Annotated[
+    Path,
+    typer.Argument(
+        help="The run's directory; a tag may stand for its name.",
+        show_default=False,
+        callback=_tagged,
+    ),
+]
 
 
 class PlainConsole(Console):

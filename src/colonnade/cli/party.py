@@ -244,7 +244,9 @@ def remove(
 
     stay = remove_party(run, name, erase=erase)
     kept = "its files there are deleted" if erase else "its files there are left alone"
-    how_well = f"colonnade evaluate {run} says how well"
+    networked = (run / "run_name").exists()
+    command = f"federation evaluate FEDERATION {run}" if networked else f"evaluate {run}"
+    how_well = f"colonnade {command} says how well"
     say(f"{name} left {run}, {kept}; {', '.join(stay)} predict on ({how_well})")
 
 

@@ -10,7 +10,6 @@ import typer
 from colonnade.cli.console import RunDirectory, refuse_networked, say
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError
-from colonnade.files import write_atomically
 
 __all__ = ["predict"]
 
@@ -20,7 +19,7 @@ def predict(
     block: Annotated[
         list[str], typer.Option(help="A party's new samples; once per party.", metavar="PARTY=FILE")
     ],
-    out: Annotated[Path, typer.Option(help="Where to write the predictions (CSV).")],
+    out: Annotated[Path, typer.Option(help="Where to write the predictions (CSV, Parquet).")],
     id_column: Annotated[
         str | None, typer.Option("--id", help="Id column of the files, if not as in training.")
     ] = None,
@@ -41,6 +40,7 @@ def predict(
     --out predictions.csv
     """
     from colonnade.data.blocks import read_block
+    from colonnade.data.table_files import write_table
     from colonnade.run.result import Result
     from colonnade.run.spec import read_spec
 
@@ -71,5 +71,5 @@ def predict(
         predicted["blocks"] = ["; ".join(names) for names in predicted["blocks"]]
     else:
         predicted = result.predict(blocks, model=model).to_frame()
-    write_atomically(out, predicted.to_csv(index_label=ids).encode())
+    write_table(predicted.rename_axis(index=ids), out)
     say(f"{len(predicted)} predictions in {out}")

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from colonnade.core.errors import ConfigError, DataError
-from colonnade.data.table_files import CsvSpec, read_noted_table
+from colonnade.data.table_files import CsvSpec, is_parquet, plain_numbers, read_noted_table
 
 __all__ = [
     "Block",
@@ -375,4 +375,7 @@ def read_block(
         DataError: The file can't be read, or a column or an id is missing.
     """
     table, notes = read_noted_table(path, text_columns=[id_column], csv=csv)
-    return replace(make_block(owner, table, id_column=id_column, columns=columns), notes=notes)
+    block = make_block(owner, table, id_column=id_column, columns=columns)
+    assert block.keys is not None
+    keys = block.keys if is_parquet(path) else plain_numbers(block.keys)
+    return replace(block, notes=notes, keys=keys)

@@ -21,14 +21,27 @@ import pandas as pd
 from pyarrow import ArrowException
 
 from colonnade.core.errors import ColonnadeError, ConfigError, DataError, TableUnreadable
+from colonnade.files import write_atomically
 
-__all__ = ["CsvForm", "CsvSpec", "csv_form", "read_noted_table", "read_table"]
+__all__ = [
+    "CsvForm",
+    "CsvSpec",
+    "csv_form",
+    "is_parquet",
+    "plain_numbers",
+    "read_noted_table",
+    "read_table",
+    "write_table",
+]
 
 # So much of a file shows how it is written.
 _GLANCE = 262_144
 _SEPARATORS = (",", ";", "\t", "|")
 _WITH_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+),(\d+)")
 _WHOLE = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)")
+# A number that is written in one way only, and fits into 64 bits.
+_PLAIN_NUMBER = r"(?:0|-?[1-9]\d{0,17})"
+_PARQUET = (".parquet", ".pq")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +229,25 @@ def _with_decimal_comma(
     return plain.astype(np.float64)
 
 
+def plain_numbers(ids: pd.Index[Any]) -> pd.Index[Any]:
+    """Ids of a CSV file, as the whole numbers that they are; as they were if one is none.
+
+    Only numbers that would be written the same again count: ``007`` and ``+7`` stay text.
+    """
+    texts = ids.to_series().astype(str)
+    if not len(ids) or not texts.str.fullmatch(_PLAIN_NUMBER).all():
+        return ids
+    return pd.Index(texts.astype(np.int64), name=ids.name)
+
+
+def write_table(table: pd.DataFrame, path: Path) -> None:
+    """Write a table and its index: Parquet if the file's name ends so, else CSV."""
+    if path.suffix.lower() in _PARQUET:
+        write_atomically(path, table.reset_index().to_parquet(index=False))
+    else:
+        write_atomically(path, table.to_csv(index=True).encode())
+
+
 def is_parquet(path: Path) -> bool:
     """Tell Parquet from CSV by the ending; a missing or unknown file raises TableUnreadable."""
     if path.is_dir():
@@ -225,7 +257,7 @@ def is_parquet(path: Path) -> bool:
             f"{path}: no such file; check the path (in a TOML file, relative to it)"
         )
     name = path.name.lower()
-    if name.endswith((".parquet", ".pq")):
+    if name.endswith(_PARQUET):
         return True
     if name.endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")):
         return False

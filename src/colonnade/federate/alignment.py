@@ -45,6 +45,7 @@ __all__ = [
     "Samples",
     "align_over",
     "aligned",
+    "held_alignment",
     "is_held",
     "known_samples",
     "preparing",
@@ -179,10 +180,9 @@ def aligned(
     progress: Progress | None = None,
 ) -> Path:
     """The directory of an alignment of these ids: one that everybody still has, or a new one."""
-    for digest in kept.fitting(holder.ids, parties, holder.terms):
-        if is_held(hub, spec, PairNames.read(kept.place(digest), holder.name), parties):
-            say(f"the alignment '{digest[:12]}' of these ids is used again")
-            return kept.place(digest)
+    place = held_alignment(hub, spec, holder, parties, kept, asked=parties, say=say)
+    if place is not None:
+        return place
     say(f"aligning with {', '.join(parties)}")
     kept.clear()
     place = kept.begin()
@@ -190,12 +190,36 @@ def aligned(
     return kept.place(kept.keep(place, holder.terms))
 
 
+def held_alignment(
+    hub: Lane,
+    spec: RunSpec,
+    holder: HolderTable,
+    parties: tuple[str, ...],
+    kept: HolderAlignments,
+    *,
+    asked: tuple[str, ...],
+    say: Callable[[str], None] = lambda line: None,
+) -> Path | None:
+    """The directory of an alignment of these ids between these parties that ``asked`` still have.
+
+    ``asked`` are those of the parties that are connected.
+    """
+    for digest in kept.fitting(holder.ids, parties, holder.terms):
+        if is_held(hub, spec, PairNames.read(kept.place(digest), holder.name), asked):
+            say(f"the alignment '{digest[:12]}' of these ids is used again")
+            return kept.place(digest)
+    return None
+
+
 def is_held(hub: Lane, spec: RunSpec, pairs: PairNames, parties: tuple[str, ...]) -> bool:
     """Whether every party has an alignment and its key, and a table that still fits it."""
+    if not parties:
+        return True
     patience = preparing(spec.patience)
+    marks = {name: pairs.marks[name] for name in parties}
     fabric = GrpcFabric(Session(hub, parties, purpose=ALIGN, patience=patience))
     try:
-        holding = Parties(fabric, patience).ask("holds", pairs.digest, each(pairs.marks))
+        holding = Parties(fabric, patience).ask("holds", pairs.digest, each(marks))
         return all(fabric.run(holding).values())
     finally:
         fabric.close()

@@ -26,7 +26,7 @@ from colonnade.federate.party_home import read_party
 from colonnade.federate.party_policy import read_policy
 from colonnade.federate.party_sessions import keyed_table, read_terms
 from colonnade.federate.rebuilt_party import rebuilt_party
-from colonnade.federate.run_at_party import noting_refusals, read_agreed
+from colonnade.federate.run_at_party import NotedUse, noting_refusals, read_agreed
 from colonnade.run.door_building import Doors
 from colonnade.run.storage import DirectoryVault
 
@@ -87,6 +87,7 @@ class LoneParty:
         self.checkpoint = checkpoint or _newest(place)
         self._party.model.load_state_dict(DirectoryVault(place).fetch(self.checkpoint)["model"])
         self._place = place
+        self._use = NotedUse(place)
         self.read_table()
 
     @property
@@ -143,6 +144,7 @@ class LoneParty:
             Refused: The policy or the account is against it; nothing was released then.
             PartyFailed: Something else went wrong.
         """
+        self._use.note()
         row_of, features, people = self._rows
         rows = torch.tensor([row_of[name] for name in ids])
         asked = replace(self._terms, num_rows_used=len(ids), smallest_batch=len(ids))

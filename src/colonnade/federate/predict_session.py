@@ -38,6 +38,7 @@ from colonnade.federate.rebuilt_party import rebuilt_party
 from colonnade.federate.roll_calls import checked_roll, name_of_request
 from colonnade.federate.run_at_party import (
     AgreedRun,
+    NotedUse,
     noting_refusals,
     read_agreed,
     run_directory,
@@ -76,6 +77,7 @@ class _Loaded:
     account: LifetimeAccount
     served: ServedRows
     queries: QueryCounts
+    use: NotedUse
 
 
 class PredictSession(SessionAtParty):
@@ -92,6 +94,8 @@ class PredictSession(SessionAtParty):
 
     def execute(self, call: Call) -> Reply:
         """Run one call, about samples as the party calls them."""
+        if self._loaded is not None:
+            self._loaded.use.note()
         return super().execute(renamed(call, self._requests))
 
     @verb
@@ -154,6 +158,7 @@ class PredictSession(SessionAtParty):
                 self.watched,
             ),
             queries=QueryCounts(self._home / "queries.sqlite", self.name),
+            use=NotedUse(place, DirectoryStore(aligned).alignment_path),
         )
         self._successor, self._requests = party, {}
         return version("colonnade")

@@ -18,13 +18,13 @@ import pandas as pd
 from colonnade.core.errors import DataError, NoAnswer, PartyRestarted
 from colonnade.core.federation import Predictions
 from colonnade.core.method import Answer
+from colonnade.data.table_files import write_table
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.federate.alignments import HolderAlignments, named_alignment
 from colonnade.federate.attempts import attempted
 from colonnade.federate.prediction import OpenModel, networked_blueprint
 from colonnade.federate.prediction_samples import Wanted, part_of_run, wanted_ids
 from colonnade.federate.told_aggregates import say_aggregates
-from colonnade.files import write_atomically
 from colonnade.quality.by_party import measure_each
 from colonnade.run.answered import Answered
 from colonnade.run.assembly import Blueprint
@@ -77,7 +77,17 @@ def predict_over(
 
     def attempt() -> pd.DataFrame:
         away = _absent(hub, blueprint, wait_seconds, say)
-        wanted = wanted_ids(hub, blueprint, run, kept, ids, id_column=id_column, away=away, say=say)
+        wanted = wanted_ids(
+            hub,
+            blueprint,
+            run,
+            kept,
+            ids,
+            id_column=id_column,
+            away=away,
+            partly=blueprint.spec.method.info.tolerates_missing,
+            say=say,
+        )
         return _answers(hub, federation, run, wanted, away, unfinished, say)
 
     table = attempted(
@@ -86,7 +96,7 @@ def predict_over(
         go_back=_asking_again(say),
         remedy="look into its log, then give the command again: what is finished is kept",
     )
-    _write(table, out)
+    write_table(table, out)
     shutil.rmtree(unfinished, ignore_errors=True)
     return table
 
@@ -161,15 +171,6 @@ def _asking_again(say: Say) -> Callable[[PartyRestarted], None]:
         say(f"'{error.party}' came back without what it knew: it is asked again")
 
     return go_back
-
-
-def _write(table: pd.DataFrame, out: Path) -> None:
-    """Write answers as CSV, or as Parquet if the file's name ends so."""
-    if out.suffix.lower() in (".parquet", ".pq"):
-        content = table.reset_index().to_parquet(index=False)
-        write_atomically(out, content)
-        return
-    write_atomically(out, table.to_csv(index=True).encode())
 
 
 def alignments_of(federation: Path, run: Path, blueprint: Blueprint) -> HolderAlignments:

@@ -17,9 +17,15 @@ from colonnade.align.terms import AlignSpec
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.data.blocks import Block, make_block, require_columns
 from colonnade.data.prepare import Preparation
-from colonnade.data.table_files import read_table
+from colonnade.data.table_files import is_parquet, plain_numbers, read_table
 from colonnade.fabrics.grpc.hub_lane import Lane
-from colonnade.federate.alignment import HolderTable, aligned, is_held, read_holder_table
+from colonnade.federate.alignment import (
+    HolderTable,
+    aligned,
+    held_alignment,
+    is_held,
+    read_holder_table,
+)
 from colonnade.federate.alignments import HolderAlignments, named_alignment
 from colonnade.federate.party_sessions import read_terms
 from colonnade.federate.prediction import Request
@@ -94,12 +100,13 @@ def wanted_ids(
     *,
     id_column: str | None = None,
     away: tuple[str, ...] = (),
+    partly: bool = False,
     say: Say = lambda line: None,
 ) -> Wanted:
     """Find the samples of a file's ids: by the run's alignment, a kept one, or a new one.
 
     Args:
-        hub: For an alignment, if one is needed; no party may be away then.
+        hub: For an alignment, if one is needed.
         blueprint: Of the run.
         run: Its directory.
         kept: The label holder's alignments.
@@ -107,7 +114,12 @@ def wanted_ids(
             samples are not in its table.
         id_column: The column of the ids; by default as in training.
         away: Parties that are not connected.
+        partly: Whether to align new ids without parties that are away, which then have none of
+            them; else that is refused.
         say: Told what is done.
+
+    Raises:
+        DataError: The ids need an alignment with a party that is away.
     """
     digest, terms = kept_terms(run, kept)
     spec = replace(blueprint.spec, align=terms)
@@ -127,21 +139,28 @@ def wanted_ids(
             label_name=blueprint.label_name,
             block=None,
         )
+        place = None
         if away:
-            raise DataError(
-                f"these ids need an alignment with {', '.join(away)}, not connected now; start it "
-                "(colonnade party run), then give the same command again"
-            )
-        place = aligned(hub, spec, holder, blueprint.elsewhere, kept, say=say)
+            everybody = blueprint.elsewhere
+            place = held_alignment(hub, spec, holder, everybody, kept, asked=parties, say=say)
+            if place is None and not (partly and parties):
+                raise DataError(
+                    f"these ids need an alignment with {', '.join(away)}, not connected now; start "
+                    "it (colonnade party run), then give the same command again"
+                )
+        if place is None:
+            place = aligned(hub, spec, holder, parties, kept, say=say)
         pairs = PairNames.read(place, kept.holder)
         known = _numbers(place, kept.holder, ids)
     numbers, alignment = known
-    presence = _presence(alignment, numbers, blueprint.everyone, blueprint.left)
+    presence = _presence(alignment, numbers, blueprint.everyone, (*blueprint.left, *away))
     own, own_rows = None, None
     if kept.holder in blueprint.everyone:
         own, own_rows = _own_rows(blueprint, spec, kept.holder, ids, table)
         presence[:, blueprint.everyone.index(kept.holder)] = own_rows >= 0
     index = pd.Index(shown[columns[0]].iloc[ids.rows], name=columns[0])
+    if not is_parquet(file):
+        index = plain_numbers(index)
     if len(columns) > 1:
         index = pd.MultiIndex.from_frame(shown[list(columns)].iloc[ids.rows])
     wanted = Wanted(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from colonnade.core.errors import StorageError
-from colonnade.federate.run_at_party import alignments_in_use, weights_of
+from colonnade.federate.run_at_party import alignments_in_use, last_use, weights_of
 
 __all__ = ["Pruned", "prune"]
 
@@ -34,8 +34,9 @@ def prune(
     """Delete the weights of runs that nobody used for so many days, and alignments without a run.
 
     Args:
-        home: The party's directory. Its agent may run; a run under way is younger than a day.
-        days: How long a run must have been left alone.
+        home: The party's directory. Its agent may run: a session notes every hour that it uses a
+            run and an alignment.
+        days: How long a run must have been left alone: neither trained nor asked.
         keep: Runs that stay whatever their age.
         now: The time, in seconds since 1970; the machine's if not given.
 
@@ -50,9 +51,10 @@ def prune(
     num_bytes, runs, alignments = 0, [], []
     try:
         for place in sorted((home / "runs").glob("*/")):
-            files = weights_of(place)
-            if not files or place.name in keep or max(map(_used, files)) > latest:
+            used = last_use(place)
+            if used is None or place.name in keep or used > latest:
                 continue
+            files = weights_of(place)
             num_bytes += sum(file.stat().st_size for file in files)
             for file in files:
                 file.unlink()

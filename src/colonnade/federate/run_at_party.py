@@ -17,9 +17,11 @@ the table looks like by then.
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,8 +40,10 @@ from colonnade.run.storage import DirectoryVault, read_json
 __all__ = [
     "AgreedRun",
     "BoundedVault",
+    "NotedUse",
     "alignments_in_use",
     "earlier_run",
+    "last_use",
     "load_weights",
     "note_at",
     "noting_refusals",
@@ -53,6 +57,7 @@ __all__ = [
 _RUN = re.compile(r"[0-9a-f]{16,64}")
 _TAG = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _AGREED = "agreed.json"
+_NOTING_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +113,37 @@ class BoundedVault(DirectoryVault):
             what = f"the run has {self._most} checkpoints here; have some removed first"
             raise refusal(self._party, "limits.max_checkpoints", what)
         super().keep(tag, state)
+
+
+class NotedUse:
+    """Notes that a run, and the alignment it is asked through, are used: pruning spares them.
+
+    The time of a file says so, at most once an hour.
+
+    Args:
+        place: The run's directory at the party.
+        alignment: The alignment's file, if it need not be the run's own.
+    """
+
+    def __init__(self, place: Path, alignment: Path | None = None) -> None:
+        self._files = (place / _AGREED, *(() if alignment is None else (alignment,)))
+        self._noted: float | None = None
+
+    def note(self) -> None:
+        """They are used now."""
+        now = time.monotonic()
+        if self._noted is not None and now - self._noted < _NOTING_SECONDS:
+            return
+        self._noted = now
+        for file in self._files:
+            # What can't be written can't be pruned either.
+            with suppress(OSError):
+                os.utime(file)
+
+
+def last_use(place: Path) -> float | None:
+    """When a run was last trained or asked, in seconds since 1970; none without its weights."""
+    return max((file.stat().st_mtime for file in weights_of(place)), default=None)
 
 
 def note_at(place: Path, entry: Mapping[str, Any]) -> None:
@@ -173,6 +209,8 @@ def earlier_run(home: Path, said: Any) -> tuple[Path, str] | None:
 def load_weights(party: Party, place: Path, tag: str) -> None:
     """Begin with the weights that a run of this party had; its optimizer begins anew."""
     state = DirectoryVault(place).fetch(tag)
+    with suppress(OSError):
+        os.utime(place / _AGREED)
     try:
         party.model.load_state_dict(state["model"])
     except RuntimeError as error:

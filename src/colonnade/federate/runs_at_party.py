@@ -15,7 +15,7 @@ from pathlib import Path
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, StorageError
 from colonnade.federate.party_limits import Runs
-from colonnade.federate.run_at_party import read_agreed
+from colonnade.federate.run_at_party import last_use, read_agreed
 
 __all__ = ["KeptRun", "find_run", "kept_runs"]
 
@@ -32,7 +32,7 @@ class KeptRun:
         method: Its method; none if the agreement is gone.
         participants: The parties that took part.
         began: When it began, in seconds since 1970.
-        used: When its weights changed last; none without weights.
+        used: When it was last trained or asked; none without weights.
         checkpoints: The tags of its weights, oldest first.
         num_bytes: What it takes on the disk, ledgers included.
     """
@@ -74,7 +74,7 @@ def kept_runs(home: Path) -> list[KeptRun]:
                 method=method,
                 participants=participants,
                 began=beginning(place),
-                used=max((file.stat().st_mtime for file in weights), default=None),
+                used=last_use(place),
                 checkpoints=tuple(file.stem for file in weights),
                 num_bytes=sum(file.stat().st_size for file in place.rglob("*") if file.is_file()),
             )

@@ -6,10 +6,11 @@ Tags are in ``tags.json`` beside the runs: a name per tag, and the run that had 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError, StorageError
 from colonnade.files import locked
-from colonnade.run.storage import lock_or_refuse, read_json, write_json
+from colonnade.run.storage import RunInUse, lock_or_refuse, read_json, write_json
 
 __all__ = ["PROMOTED", "RunEntry", "RunShelf", "check_room"]
 
@@ -116,7 +117,7 @@ class RunShelf:
             write_json(self.root / _TAGS, known)
 
     def delete(self, name: str) -> Path:
-        """Delete a run's directory; one that has a tag, or is in use, is refused."""
+        """Delete a run's directory; one that has a tag, is trained or served, is refused."""
         entry = self.entry(name)
         if entry.tags:
             raise ConfigError(
@@ -133,11 +134,13 @@ class RunShelf:
                 f"{entry.place}: {', '.join(children)} started from it and could not be explained "
                 "without it; delete those first"
             )
-        lock_or_refuse(entry.place)  # held until the process ends, as the directory is gone
-        try:
-            shutil.rmtree(entry.place)
-        except OSError as error:
-            raise StorageError(f"{entry.place}: can't be deleted: {error.strerror}") from error
+        with ExitStack() as held:
+            for lock in (lock_or_refuse, RunInUse.refuse):
+                held.callback(os.close, lock(entry.place))
+            try:
+                shutil.rmtree(entry.place)
+            except OSError as error:
+                raise StorageError(f"{entry.place}: can't be deleted: {error.strerror}") from error
         return entry.place
 
     def compare(self, first: str, second: str) -> dict[str, tuple[Any, Any]]:

@@ -23,6 +23,7 @@ from colonnade.files import write_atomically
 __all__ = [
     "DirectoryVault",
     "MemoryVault",
+    "RunInUse",
     "finite",
     "lock_or_refuse",
     "party_directory",
@@ -36,6 +37,7 @@ __all__ = [
 _TENSOR = "$tensor"
 _TABLE = "$table"
 _SUFFIX = ".safetensors"
+_IN_USE = "in_use.lock"
 
 
 def party_directory(root: Path, name: str) -> Path:
@@ -197,13 +199,43 @@ class MemoryVault:
 
 def lock_or_refuse(root: Path) -> int:
     """Hold a run directory for this process; gives the handle to close."""
+    return _lock(root, "lock", fcntl.LOCK_EX, "wait for it, or choose another directory")
+
+
+class RunInUse:
+    """Says that this process answers from a run: until ``close`` the run is not deleted.
+
+    Args:
+        root: The run's directory. Several processes may answer from it.
+
+    Raises:
+        StorageError: The run is being deleted.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._handle: int | None = None
+        # Where nothing can be written, nothing can be deleted either.
+        if os.access(root, os.W_OK):
+            self._handle = _lock(root, _IN_USE, fcntl.LOCK_SH, "it is being deleted")
+
+    def close(self) -> None:
+        """The run may be deleted as far as this process is concerned."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    @staticmethod
+    def refuse(root: Path) -> int:
+        """Raise StorageError if a process answers from a run; else keep others from beginning."""
+        return _lock(root, _IN_USE, fcntl.LOCK_EX, "unload it there, or end that service")
+
+
+def _lock(root: Path, name: str, how: int, remedy: str) -> int:
     # The system lets go of the lock when the process ends, however it ends.
-    handle = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(root / name, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
     except OSError as error:
         os.close(handle)
-        raise StorageError(
-            f"{root}: in use by another process; wait for it, or choose another directory"
-        ) from error
+        raise StorageError(f"{root}: in use by another process; {remedy}") from error
     return handle

@@ -23,6 +23,7 @@ from colonnade.core.fabric import Fabric
 from colonnade.data.blocks import Block
 from colonnade.quality.drift import Drift
 from colonnade.run.result import Result
+from colonnade.run.storage import RunInUse
 from colonnade.serve.kept_embeddings import KeptEmbeddings
 from colonnade.serve.live_tables import LiveTables
 from colonnade.serve.outcomes import outcomes_of
@@ -61,10 +62,16 @@ class InProcessPredictor:
         model: What callers may know of it.
         tables: The parties' tables.
         kept: The cache of embeddings.
+        in_use: What keeps the run from being deleted.
     """
 
     def __init__(
-        self, result: Result, model: ServedModel, tables: LiveTables, kept: KeptEmbeddings
+        self,
+        result: Result,
+        model: ServedModel,
+        tables: LiveTables,
+        kept: KeptEmbeddings,
+        in_use: RunInUse,
     ) -> None:
         if result.is_pooled:
             raise ConfigError(
@@ -75,6 +82,7 @@ class InProcessPredictor:
         self._model = model
         self._tables = tables
         self._kept = kept
+        self._in_use = in_use
         self._own: dict[str, _Table] = {}
         self._away: dict[str, str] = {}
         self._drift = {name: Drift() for name in model.parties}
@@ -104,6 +112,7 @@ class InProcessPredictor:
     def close(self) -> None:
         """Hear of no more changes of tables."""
         self._tables.stop_telling(self._adopt)
+        self._in_use.close()
 
     def warm_up(self) -> None:
         """Answer once for a row that every party has, if there is one; nobody hears of it."""

@@ -2,7 +2,8 @@
 
 A party that is not connected is not waited for. A party that comes back without its half of the
 session loads it again, while the others answer. A party that was away from the start joins in
-another session, which everybody opens at once.
+another session, which everybody opens at once. A party that can't load its half is left out, and
+asked again after a pause that doubles.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from typing import Literal
 
 from colonnade.core.errors import ColonnadeError, PartyRestarted
 from colonnade.core.parties import Patience
+from colonnade.core.printable import printable
 from colonnade.data.blocks import as_ids
 from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.federate.prediction import OpenModel, networked_blueprint
 from colonnade.federate.prediction_samples import Wanted
+from colonnade.run.storage import RunInUse
 from colonnade.serve.kept_embeddings import KeptEmbeddings
 from colonnade.serve.linked_exchange import LinkedExchange, ServedSamples
 from colonnade.serve.observations import Observations
@@ -36,6 +39,8 @@ _LOOK_SECONDS = 0.5
 _SEAL_SECONDS = 60.0
 # What opening and ending a session wait for a silent party.
 _OPENING_TICKS = 5_000
+# Before a party that could not load its half is asked to do so again.
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 300.0
 _NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?")
 
 
@@ -86,7 +91,12 @@ class NetworkedPredictor:
         self._then: Literal["stop", "continue"] = "stop"
         if trained.spec.method.info.tolerates_missing:
             self._then = "continue"
-        self._open = self._opened(self._absent())
+        self._run_in_use = RunInUse(run)
+        try:
+            self._open = self._opened(self._absent())
+        except BaseException:
+            self._run_in_use.close()
+            raise
         self._model = describe(self._open)
         self._in_use = threading.Lock()
         # Parties that came back without their half, and those that load it again.
@@ -94,6 +104,8 @@ class NetworkedPredictor:
         self._loading: dict[str, Callable[[], bool]] = {}
         # By party that was silent, a question that nobody waits for.
         self._sought: dict[str, Callable[[], str | None]] = {}
+        # Parties that could not load it: when they are asked again, and how long the pause was.
+        self._unable: dict[str, tuple[float, float]] = {}
         # Answers whose seals are not kept yet, and what looks whether seals have come.
         self._num_unsealed = 0
         self._sealing: Callable[[], bool] | None = None
@@ -129,7 +141,8 @@ class NetworkedPredictor:
         """Parties that are not connected, or not yet in the open session."""
         here = set(self._open.blueprint.elsewhere) - self._lost
         coming = {name: "coming back" for name in self._elsewhere if name not in here}
-        return {**coming, **dict.fromkeys(self._absent(), "not connected")}
+        unable = {name: "can't load its half" for name in coming if name in self._unable}
+        return {**coming, **unable, **dict.fromkeys(self._absent(), "not connected")}
 
     def observed(self) -> Mapping[str, ObservedRows]:
         """What parties tell by a declared release, as far as their policies allow."""
@@ -152,6 +165,7 @@ class NetworkedPredictor:
         """End the session; the hub goes on listening."""
         self._is_over.set()
         self._watching.join()
+        self._run_in_use.close()
         with self._in_use:
             if self._is_broken:
                 return
@@ -167,11 +181,12 @@ class NetworkedPredictor:
         while not self._is_over.wait(self._look_seconds):
             absent = self._absent()
             with self._in_use:
-                for party in sorted(self._lost - set(absent)):
+                pausing = self._pausing()
+                for party in sorted(self._lost - set(absent) - pausing):
                     self._begin_again(party)
                 joined = set(() if self._is_broken else self._open.blueprint.elsewhere)
-                if set(self._elsewhere) - set(absent) - joined:
-                    self._open_again(absent)
+                if set(self._elsewhere) - set(absent) - joined - pausing:
+                    self._open_again(tuple(sorted(pausing.union(absent))))
                 elif not self._is_broken:
                     self._renew_consents(absent)
                     if not self._lost:
@@ -233,11 +248,12 @@ class NetworkedPredictor:
             self._loading.pop(party, None)
             return
         except ColonnadeError as error:
-            _LOG.warning("party '%s' can't load its half: %s", party, type(error).__name__)
             self._loading.pop(party, None)
+            self._pause(party, error)
             return
         del self._loading[party]
         self._lost.discard(party)
+        self._unable.pop(party, None)
         _LOG.info("party '%s' is back", party)
 
     def _open_again(self, absent: tuple[str, ...]) -> None:
@@ -250,13 +266,41 @@ class NetworkedPredictor:
         self._sealing = None
         self._consents.clear()
         self._sought.clear()
-        try:
-            self._open = self._opened(absent)
-        except ColonnadeError as error:
-            _LOG.warning("no session yet: %s", type(error).__name__)
-            return
+        left_out = set(absent)
+        while True:
+            try:
+                self._open = self._opened(tuple(sorted(left_out)))
+                break
+            except ColonnadeError as error:
+                _LOG.warning("no session yet: %s", printable(str(error)))
+                named = {getattr(error, "party", None), *getattr(error, "parties", ())}
+                unable = named.intersection(self._elsewhere) - left_out
+                for party in sorted(unable):
+                    self._pause(party, error)
+                if not unable or self._then == "stop" or isinstance(error, PartyRestarted):
+                    return
+                left_out |= unable
         self._is_broken = False
+        for party in self._open.party_versions:
+            self._unable.pop(party, None)
         _LOG.info("a session with %s is open", ", ".join(self._open.blueprint.elsewhere))
+
+    def _pausing(self) -> set[str]:
+        """Parties that could not load their half a moment ago."""
+        now = time.monotonic()
+        return {name for name, (until, _) in self._unable.items() if now < until}
+
+    def _pause(self, party: str, error: ColonnadeError) -> None:
+        """Leave a party out for a while: whoever can't load can't keep the others busy."""
+        if isinstance(error, PartyRestarted):
+            return
+        _, before = self._unable.get(party, (0.0, 0.0))
+        pause = min(before * 2 or _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+        self._unable[party] = time.monotonic() + pause, pause
+        said = printable(str(error))
+        _LOG.warning(
+            "party '%s' can't load its half, and is asked again in %g s: %s", party, pause, said
+        )
 
     # Answers
 

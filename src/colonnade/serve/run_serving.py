@@ -12,8 +12,9 @@ from pathlib import Path
 from colonnade.core.config import nearest
 from colonnade.core.errors import ConfigError
 from colonnade.run.result import Result
+from colonnade.run.run_shelf import RunShelf
 from colonnade.run.spec import read_spec
-from colonnade.run.storage import read_json
+from colonnade.run.storage import RunInUse, read_json
 from colonnade.serve.admittance import Admittance
 from colonnade.serve.api_keys import KeyFile
 from colonnade.serve.http_routes import make_application
@@ -81,12 +82,12 @@ def model_digest(root: Path) -> str:
 
 
 def run_beside(root: Path, run: str) -> Path:
-    """The directory of a run beside another one, by its plain name.
+    """The directory of a run beside another one, by its plain name or by a tag.
 
     Raises:
         ConfigError: The name leads elsewhere, or there is no run of it.
     """
-    directory = root.parent / run
+    directory = root.parent / RunShelf(root.parent).tags().get(run, run)
     if run in ("", ".", "..") or Path(run).name != run or not directory.is_dir():
         raise ConfigError(f"run '{run[:60]}': not beside the served one")
     if not (directory / "config.json").exists():
@@ -110,7 +111,7 @@ class RunLoader:
         self.tables.read_all()
 
     def __call__(self, run: str) -> Predictor:
-        """Load a run by the name of its directory.
+        """Load a run by the name of its directory, or by a tag.
 
         Raises:
             ConfigError: The name is not a plain one, or there is no such run.
@@ -123,7 +124,7 @@ class RunLoader:
             longest_seconds=self._settings.cache_seconds,
             clock=time.monotonic,
         )
-        return InProcessPredictor(result, model, self.tables, kept)
+        return InProcessPredictor(result, model, self.tables, kept, RunInUse(directory))
 
     def first(self) -> Predictor:
         """The run that the service begins with."""
