@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
-# There were 127, 118 and 335 over all pages. A quotation may need a pronoun; a list of names makes a
+# There were 127, 118 and 335 over all pages. A quotation may need a pronoun; a list of names is a
 # long sentence.
 MOST_OPENINGS = 2
 MOST_PRONOUNS = 4
