@@ -51,6 +51,7 @@ def test_refused_proposals_make_no_files(tmp_path: Path, monkeypatch: pytest.Mon
     size = sum(file.stat().st_size for file in home.home("telco").glob("refused*"))
     assert size <= 20_000
     *_, last = refused_proposals(home.home("telco"))
+    assert list(last) == ["time", "run", "verb", "reason"]
     assert (last["run"], last["verb"]) == (f"{99:032x}", "consider")
 
 

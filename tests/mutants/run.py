@@ -335,7 +335,7 @@ def main() -> None:
     for item in drawn:
         lines = known["lines"].get(item.file, {})
         tests = chosen_tests(item, lines, known["seconds"], given.seconds, given.tests)
-        timeout = 60.0 + 4.0 * sum(known["seconds"][test] for test in tests)
+        timeout = 300.0 + 10.0 * sum(known["seconds"][test] for test in tests)
         trials.append((item.file, item.source(), tests, timeout))
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory() as at, ProcessPoolExecutor(given.processes, _FORK) as pool:

@@ -366,6 +366,12 @@ def test_a_renewal_supersedes_when_it_is_used(
     assert refused.value.reason == Reason.SUPERSEDED
     clock.advance(days=60)
     assert admission(second) == "telco"
+    # The register goes by the newer certificate: it has thirty days left of its ninety.
+    (row,) = (row for row in membership_rows(federation) if row["party"] == "telco")
+    assert row["is"] == "member"
+    clock.advance(days=31)
+    (row,) = (row for row in membership_rows(federation) if row["party"] == "telco")
+    assert row["is"] == "expired member"
 
 
 def test_revoking_ends_a_renewal_that_was_not_used_yet(
