@@ -50,6 +50,8 @@ _FOREIGN = 70
 FIRST = 12
 # In place of a test's number, for lines that run on import.
 ON_IMPORT = -1
+# They compare defaults, which are set on import, with the pages.
+PAGES = ("tests/unit/test_docs.py", "tests/unit/test_generated_docs.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,19 +198,23 @@ def chosen_tests(
     """Tests that reach a mutant, within seconds and number: one case of each, the quickest first.
 
     Further cases of a parametrized test come after one case of every other test. Where the mutant's
-    line runs on import, tests that reach other lines of its file come last.
+    line runs on import, tests of the pages are added, and last those that reach its file elsewhere.
     """
     tests, everywhere = list(seconds), set(chain.from_iterable(lines.values()))
     found = {number for line in mutant.lines for number in lines.get(str(line), ())}
-    # What runs on import is not seen in a test, but in whatever comes of it.
-    further = everywhere - found if ON_IMPORT in found or not mutant.lines else set()
+    further: set[int] = set()
+    if ON_IMPORT in found or not mutant.lines:
+        # What runs on import is not seen in a test, but in whatever comes of it.
+        found |= {at for at, test in enumerate(tests) if test.startswith(PAGES)}
+        further = everywhere - found
     num_cases: Counter[str] = Counter()
     order = []
     for test in sorted((found | further) - {ON_IMPORT}, key=lambda at: (seconds[tests[at]], at)):
-        function = tests[test].partition("[")[0]
+        name = tests[test]
+        # Pages have a case for each class: all of them count.
+        function = name if name.startswith(PAGES) else name.partition("[")[0]
         num_cases[function] += 1
-        rank = num_cases[function], seconds[tests[test]], tests[test]
-        order.append((test in further, *rank))
+        order.append((test in further, num_cases[function], seconds[name], name))
     order.sort()
     totals = accumulate(took for _, _, took, _ in order)
     return [

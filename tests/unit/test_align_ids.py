@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -112,6 +113,15 @@ def test_a_key_needs_a_column_for_each_part():
 def test_a_short_salt_is_refused_with_a_good_one():
     with pytest.raises(ConfigError, match=says("salt", 16, 5)):
         AlignSpec(salt="short")
+
+
+def test_the_agreed_terms_are_without_the_salt_and_anything_of_ones_own(tmp_path):
+    own = {"duplicates": "first", "columns": {"bank": ("a",)}, "counts": tmp_path}
+    terms = json.loads(AlignSpec(salt="s" * 16, labelled_only=False, mode="intersection").agreed)
+    assert terms.keys() == {"mode", "labelled_only", "key"}
+    assert (terms["mode"], terms["labelled_only"]) == ("intersection", False)
+    assert AlignSpec(salt="s" * 16, **own).agreed == AlignSpec(salt="t" * 16).agreed
+    assert AlignSpec(salt="s" * 16, labelled_only=False).agreed != AlignSpec(salt="s" * 16).agreed
 
 
 def test_a_policy_limits_alignments_and_ids():

@@ -14,7 +14,17 @@ from typing import Any
 import pytest
 
 from mutants.making import Mutant, mutants_of, sample
-from mutants.run import ON_IMPORT, ROOT, Outcome, chosen_tests, forked, merged, report, tables
+from mutants.run import (
+    ON_IMPORT,
+    PAGES,
+    ROOT,
+    Outcome,
+    chosen_tests,
+    forked,
+    merged,
+    report,
+    tables,
+)
 
 SOURCE = '''
 """Words that are left alone."""
@@ -112,6 +122,11 @@ def test_one_case_of_each_test_comes_first_and_the_quickest_of_them(found: list[
     lines = {"15": [ON_IMPORT, 0], "18": [4], "19": [ON_IMPORT, 1]}
     chosen = ["a.py::slow", "c.py::never", "a.py::cases[x]"]
     assert chosen_tests(mutant, lines, seconds, 100.0, 10) == chosen
+    # Pages hold defaults of every file.
+    pages = [f"{PAGES[0]}::keys[{name}]" for name in ("One", "Two")]
+    more = {**seconds, **dict.fromkeys(pages, 0.5)}
+    assert chosen_tests(mutant, lines, more, 100.0, 10) == [*pages, *chosen]
+    assert not {*pages} & {*chosen_tests(mutant, {"15": [0]}, more, 100.0, 10)}
 
 
 def test_a_failure_and_a_hang_kill_and_success_does_not(tmp_path: Path) -> None:
