@@ -30,7 +30,7 @@ from colonnade.core.parties import Patience
 from colonnade.federate import attempts
 from colonnade.federate.alignments import named_alignment
 from colonnade.federate.predict_session import PredictSession
-from colonnade.federate.prediction import OpenModel, Request
+from colonnade.federate.prediction import OpenModel, Request, networked_links
 from colonnade.federate.prediction_files import evaluate_over, predict_over
 from colonnade.federate.pseudonyms import (
     PairNames,
@@ -48,6 +48,7 @@ from colonnade.run.result import Result
 from colonnade.run.spec import read_spec
 from colonnade.run.storage import party_directory, read_json, write_json
 from e2e.organisations import HOLDER, PARTIES, Organisations
+from networks import QUICK
 
 NETWORKED = sorted(
     name
@@ -414,6 +415,7 @@ def test_one_open_model_answers_many_requests_by_pseudonyms(
         assert shown["consider"] == shown["assemble"]
         assert sorted(shown["consider"]["names"]) == sorted((HOLDER, *PARTIES))
         crossed[name].clear()
+    assert networked_links(organisations.run) == QUICK
     digest = named_alignment(organisations.run)
     assert digest is not None
     place = organisations.federation / "alignments" / digest

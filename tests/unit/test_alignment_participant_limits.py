@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from alignments import PEOPLE, Federation
+from colonnade.align.group import CHUNK
 from colonnade.align.participant import AlignParty
 from colonnade.align.participant_round import NUM_CHECKS, begin_round
 from colonnade.align.sealing import as_tensor, make_seal, position_in_rounds
@@ -99,6 +100,31 @@ class TestTracing:
     def test_only_of_rounds_that_were(self, round_number):
         party = admitted("intersection")
         assert f"no round {round_number}" in trace(party, [0], round_number=round_number)
+
+
+class TestBlinding:
+    LENGTH = int(SIZES["telco"])
+
+    def blind(self, points: np.ndarray, *, start: int = 0, owner: str = "telco") -> Any:
+        seal = make_seal("run", 0, owner, 0, start, points)
+        given = as_tensor(points), as_tensor(seal)
+        return ask(admitted(), "blind", owner, 1, start, *given)
+
+    @pytest.mark.parametrize("shape", [(2, 31), (2, 33), (64,), (2, 32, 1)])
+    def test_points_have_a_shape(self, shape):
+        assert f"shape {shape}" in self.blind(np.zeros(shape, np.uint8))
+
+    def test_points_are_bytes(self):
+        assert "shape (2, 32)" in self.blind(np.zeros((2, 32), np.int64))
+
+    @pytest.mark.parametrize("start", [0, 1, -CHUNK, CHUNK])
+    def test_only_a_list_that_was_told_and_in_whole_chunks(self, start):
+        refused = self.blind(np.zeros((self.LENGTH + 1, 32), np.uint8), start=start)
+        end = start + self.LENGTH + 1
+        assert f"ids {start} to {end} of 'telco', whose list has {self.LENGTH}" in refused
+
+    def test_not_ones_own(self):
+        assert "of 'shop'" in self.blind(np.zeros((1, 32), np.uint8), owner="shop")
 
 
 class TestLengths:

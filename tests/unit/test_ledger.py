@@ -91,6 +91,24 @@ def test_a_rewritten_chain_is_found_by_what_others_know(tmp_path: Path) -> None:
     assert "checkpoint.json" in fault.what
 
 
+def test_what_others_know_may_be_of_any_moment(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, run="credit")
+    known = [dict(ledger.seal())]
+    for number in range(3):
+        ledger.append({"event": "left", "exchange": number})
+        known.append(dict(ledger.seal()))
+    ledger.close()
+    assert [anchor["entries"] for anchor in known] == [0, 1, 2, 3]
+    for anchor in known:
+        assert verify_ledger(tmp_path, {"elsewhere": anchor}) == (3, None)
+    for count in (4, -1, "3", None):
+        _, fault = verify_ledger(tmp_path, {"elsewhere": {**known[-1], "entries": count}})
+        assert fault is not None
+        assert (fault.entry, f"elsewhere knows of {count} entries, 3" in fault.what) == (3, True)
+    count, fault = verify_ledger(tmp_path, {"elsewhere": {**known[-1], "head": known[1]["head"]}})
+    assert (count, fault and fault.entry) == (0, 2)
+
+
 def test_what_was_cut_off_after_the_last_seal_can_t_be_known(tmp_path: Path) -> None:
     ledger = written(tmp_path, 3)
     ledger.seal()
