@@ -56,7 +56,9 @@ def test_everything_comes_back_in_an_empty_place(
     }
     assert after["audit/ledger.jsonl"].startswith(before["audit/ledger.jsonl"])
     opened = FederationDirectory(tmp_path / "again")
-    assert [entry["event"] for entry in opened.record.entries()][-1] == "restored"
+    *_, last = opened.record.entries()
+    assert last["event"] == "restored"
+    assert (last["made"], last["entries"], last["whole"]) == (made.made, made.entries, True)
     assert opened.record.verify()[1] is None
     assert stat.S_IMODE((tmp_path / "again" / "authority.key.pem").stat().st_mode) == 0o600
     # A second time the run is there and stays.

@@ -90,6 +90,25 @@ ADMITTED = {
 
 
 class TestVerbs:
+    def test_what_a_verb_says_it_returns(self) -> None:
+        class Answers:
+            @verb
+            def whole(self) -> int: ...  # type: ignore[empty-body]
+
+            @verb
+            def maybe(self) -> Tensor | None: ...
+
+            @verb
+            def nothing(self) -> None: ...
+
+            @verb
+            def anything(self): ...  # type: ignore[no-untyped-def]
+
+        found = {name: item.returns for name, item in collect_verbs(Answers).items()}
+        assert found == {
+            **{"whole": int, "maybe": Tensor | None, "nothing": type(None), "anything": Any}
+        }
+
     def test_marked_methods_only(self) -> None:
         assert VERBS.keys() == {name for name in vars(Everything) if name.startswith("take_")}
 
