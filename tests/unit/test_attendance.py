@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from colonnade.core.attendance import Attendance
+from colonnade.fabrics.in_process import InProcess
 
 
 def test_a_restored_roll_call_knows_who_was_late_and_who_is_away() -> None:
@@ -27,3 +28,21 @@ def test_a_checkpoint_of_an_older_version_says_nothing_of_it() -> None:
     attendance = Attendance(("bank",))
     attendance.restore({})
     assert (attendance.away, attendance.starving, attendance.is_disturbed) == ((), (), False)
+
+
+class _Hears(InProcess):
+    """Something came from the telco at tick 0, and from nobody else."""
+
+    def heard_since(self, party: str, tick: int) -> bool:
+        return party == "telco" and 0 > tick
+
+
+def test_the_first_sign_of_a_party_ends_an_absence_of_before() -> None:
+    fabric, names = _Hears({}), ("shop", "telco")
+    before, after = Attendance(names), Attendance(names)
+    before.gave_up(names, 10, 17)
+    assert before.here(names, fabric) == ()
+    # Ticks of another process mean nothing: any sign in this one is new.
+    after.restore(before.state())
+    assert after.here(names, fabric) == ("telco",)
+    assert (after.away, after.left_out) == (("shop",), {"shop": 3, "telco": 2})
