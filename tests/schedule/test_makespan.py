@@ -12,7 +12,7 @@ import pytest
 
 from colonnade.core.errors import ConfigError, Deadlock, NoAnswer
 from colonnade.core.federation import LoopState, Stop
-from colonnade.core.messages import Batch
+from colonnade.core.messages import Batch, Call
 from colonnade.core.parties import Arrival, Parties, Patience
 from colonnade.fabrics.durations import Constant, Duration, Exponential, Stopwatch, Trace, Uniform
 from colonnade.fabrics.simulated import Engine, Profile, Simulated
@@ -434,6 +434,22 @@ class TestDurations:
         ]
         assert len(watches) == 10
         assert len({watch.draw() for watch in watches}) == 10
+
+    def test_a_checkpoint_of_before_there_were_engines_is_taken(self) -> None:
+        engine = Engine(exchange=Uniform(low=1, high=10**9))
+        before, parties = probes("a")
+        before.run(parties.ask("total"))
+        before.send(Call(7, "a", "total", (), 0, wants_reply=True))
+        state = before.state()
+        assert [item["part"] for item in state["replies"]] == [20]
+        del state["engine_draws"], state["replies"][0]["part"]
+        after = Simulated({"a": ProbeParty(name="a")}, default=profile(), engine=engine)
+        after.restore(state)
+        assert after.now() == before.now() == 10
+        assert after.state()["engine_draws"] == dict.fromkeys(
+            ("exchange", "evaluation", "checkpoint"), 0
+        )
+        assert [item["part"] for item in after.state()["replies"]] == [20]
 
     def test_what_can_not_be_is_refused(self) -> None:
         for wrong in (

@@ -34,7 +34,7 @@ class _Hears(InProcess):
     """Something came from the telco at tick 0, and from nobody else."""
 
     def heard_since(self, party: str, tick: int) -> bool:
-        return party == "telco" and 0 > tick
+        return party == "telco" and tick < 0
 
 
 def test_the_first_sign_of_a_party_ends_an_absence_of_before() -> None:
