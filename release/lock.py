@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 TARGET = Path(__file__).with_name("constraints.txt")
+PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 EXTRAS = ("dev", "docs", "release", "bench")
 
 
@@ -26,12 +28,15 @@ def closure() -> dict[str, str]:
     """
     found: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
-    waiting = [("colonnade", extra) for extra in EXTRAS]
+    waiting = [("colonnade", extra) for extra in ("", *EXTRAS)]
     while waiting:
         name, extra = waiting.pop()
         if (name, extra) in seen:
             continue
         seen.add((name, extra))
+        if name == "colonnade":
+            waiting += [part for line in _own(extra) for part in _parts(Requirement(line))]
+            continue
         try:
             package = distribution(name)
         except PackageNotFoundError:
@@ -42,10 +47,19 @@ def closure() -> dict[str, str]:
         for line in package.requires or ():
             item = Requirement(line)
             if item.marker is None or item.marker.evaluate({"extra": extra}):
-                inner = canonicalize_name(item.name)
-                waiting += [(inner, part) for part in ("", *item.extras)]
-    del found["colonnade"]
+                waiting += _parts(item)
     return found
+
+
+def _own(extra: str) -> list[str]:
+    """What this checkout needs; the metadata of an earlier install may lack some of it."""
+    project = tomllib.loads(PROJECT.read_text("utf-8"))["project"]
+    own: list[str] = project["optional-dependencies"][extra] if extra else project["dependencies"]
+    return own
+
+
+def _parts(item: Requirement) -> list[tuple[str, str]]:
+    return [(canonicalize_name(item.name), part) for part in ("", *item.extras)]
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from colonnade.core import errors
+from colonnade import errors
 from colonnade.core.errors import ColonnadeError
 
 if TYPE_CHECKING:

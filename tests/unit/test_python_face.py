@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import typing
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,13 @@ def test_public_names() -> None:
     assert colonnade.errors.ConfigError is ConfigError
     assert colonnade.Block.__name__ == "Block"
     assert set(colonnade.__all__) <= set(dir(colonnade))
+    assert import_module("colonnade.errors").ConfigError is ConfigError
     assert typing.get_type_hints(colonnade.fit)["return"] is Result
+    for name in colonnade.__all__:
+        item = getattr(colonnade, name)
+        own = [value for key, value in vars(item).items() if not key.startswith("_")]
+        for function in [item, *filter(inspect.isfunction, own)] if callable(item) else []:
+            assert isinstance(typing.get_type_hints(function), dict)
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
@@ -255,6 +263,19 @@ def test_warm_start_begins_with_earlier_weights(tmp_path: Path) -> None:
         quick(warm_start=first, settings=wider)
     with pytest.raises(ConfigError, match=says("warm_start", "leave one out")):
         quick(warm_start=first, settings={"start": {"run": str(tmp_path / "run")}})
+
+
+def test_what_is_no_result_no_function_and_nearly_a_party_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(ConfigError, match=says("warm_start: expected a Result, got dict")):
+        quick(warm_start={})
+    with pytest.raises(ConfigError, match=says("callback: expected a function, got int")):
+        quick(callback=3)
+    quick(label_holder="registry")
+    assert "did you mean" not in caplog.text
+    quick(label_holder="Bnk")
+    assert "the label holder 'Bnk' has no block of its own; did you mean 'bank'?" in caplog.text
 
 
 def test_estimators_warm_start() -> None:

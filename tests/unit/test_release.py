@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from colonnade.cli import reproduce as command
 
@@ -21,18 +22,19 @@ def test_the_citation_names_this_version() -> None:
     assert f"\nlicense: {PYPROJECT['project']['license']}\n" in text
 
 
-def test_the_pins_are_within_the_bounds_and_name_no_registry() -> None:
+def test_every_dependency_of_every_extra_has_a_pin_within_its_bounds() -> None:
     text = (ROOT / "release" / "constraints.txt").read_text("utf-8")
     pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", text, re.M))
     assert len(pins) == len(text.splitlines()) - 1
-    packaging = pytest.importorskip("packaging.requirements")
     core = PYPROJECT["project"]["dependencies"]
     extras = PYPROJECT["project"]["optional-dependencies"].values()
     for line in [*core, *(item for some in extras for item in some)]:
-        item = packaging.Requirement(line)
+        item = Requirement(line)
         pinned = pins.get(item.name.lower().replace("_", "-"))
-        assert pinned is not None or line not in core, "make lock"
-        assert pinned is None or item.specifier.contains(pinned), "make lock"
+        if item.name == "colonnade":
+            continue  # extras that consist of others
+        assert pinned is not None, f"{item.name} has no pin: make lock"
+        assert item.specifier.contains(pinned), f"{item.name}: make lock"
 
 
 def test_experiments_come_with_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

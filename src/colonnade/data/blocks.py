@@ -57,7 +57,7 @@ class Block:
     ids: np.ndarray[Any, Any]
     values: pd.DataFrame | np.ndarray[Any, Any]
     origin: np.ndarray[Any, Any] | None = None
-    keys: pd.Index[Any] | None = None
+    keys: pd.Index | None = None  # without [Any]: get_type_hints reads it
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -110,7 +110,7 @@ class Block:
             keys=None if self.keys is None else self.keys[rows],
         )
 
-    def under(self, keys: pd.Index[Any]) -> Block:
+    def under(self, keys: pd.Index) -> Block:
         """The same block under other keys.
 
         Args:

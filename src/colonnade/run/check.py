@@ -6,6 +6,7 @@ collects what is wrong instead of ending at the first mistake. Nothing is writte
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -57,11 +58,21 @@ def look_at_data(spec: RunSpec, sources: Sources, arrangement: Arrangement) -> t
     """
     kind = spec.label_holder.task or sources.kind or infer_kind(arrangement.values)
     found = [f"party '{name}': {note}" for name, b in sources.blocks.items() for note in b.notes]
+    found += _strange_holder(sources)
     for block, rows, truth in _with_labels(arrangement):
         found += column_doubts(block, rows, truth, kind)
     if spec.label_holder.task is None and sources.kind is None:
         found += _guess(sources.labels.name, arrangement.values, kind)
     return (*found, *_balance(sources.labels.name, arrangement.values, kind))
+
+
+def _strange_holder(sources: Sources) -> Iterator[str]:
+    """A label holder without a block may be a slip of the pen: its name is nearly a party's."""
+    name, parties = sources.label_holder, list(sources.blocks)
+    close = difflib.get_close_matches(name.lower(), map(str.lower, parties), n=1, cutoff=0.75)
+    if name not in parties and close:
+        meant = next(party for party in parties if party.lower() == close[0])
+        yield f"the label holder '{name}' has no block of its own; did you mean '{meant}'?"
 
 
 def _with_labels(

@@ -111,6 +111,13 @@ def fit(
     >>> result = fit({"bank": bank, "telco": telco}, defaulted, label_holder="bank", epochs=30)
     >>> result.predict({"bank": new_bank, "telco": new_telco})
     """
+    if warm_start is not None and not isinstance(warm_start, Result):
+        raise ConfigError(
+            f"warm_start: expected a Result, got {type(warm_start).__name__}; one on disk is named "
+            "in settings.start.run"
+        )
+    if callback is not None and not callable(callback):
+        raise ConfigError(f"callback: expected a function, got {type(callback).__name__}")
     id_columns = _id_columns(id_column, ids, blocks)
     spec = with_code(
         _spec(

@@ -194,7 +194,7 @@ class Result:
 
     def predict(
         self, blocks: Mapping[str, BlockLike], *, model: str | None = None, ids: Any = None
-    ) -> pd.Series[Any]:
+    ) -> pd.Series:  # without [Any]: get_type_hints reads it
         """The predicted label of every sample, by sample id.
 
         Where parties have models of their own, ``model`` names the party whose model answers.
