@@ -15,8 +15,9 @@ import grpc
 import pytest
 
 from colonnade.serve.inference_messages import METHODS, SERVICE, message
+from colonnade.serve.prediction_service import ServiceLimits
 from colonnade.serve.run_serving import ServeSettings, serve_with
-from serving import HeldRequest, ScriptedPredictor, wait_until_refused
+from serving import HeldRequest, ScriptedPredictor, running, wait_until_refused
 
 TOLD = re.compile(r"http://127\.0\.0\.1:(\d+), gRPC at 127\.0\.0\.1:(\d+)")
 
@@ -93,3 +94,10 @@ def test_sigterm_answers_who_is_in_hand_and_takes_nobody_else() -> None:
         asyncio.run(serve_with(lambda run: predictor, lambda: predictor, settings, started))
         beside[0].result()
     assert predictor.closed
+
+
+def test_no_request_is_cut_off_that_may_be_in_hand() -> None:
+    limits = ServiceLimits(longest_deadline=90_500, slowest_body=4.0)
+    with running(ScriptedPredictor(), limits=limits) as one:
+        config = one.listening._uvicorn.config
+    assert config.timeout_graceful_shutdown == 95

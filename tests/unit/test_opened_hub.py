@@ -13,12 +13,14 @@ import pytest
 import torch
 
 from colonnade.core.errors import ConfigError, IdentityRefused, RunError
+from colonnade.core.messages import Call, Reply
 from colonnade.core.parties import Parties
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.agent import Agent
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.identity import HUB_NAME, Identity
 from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.federate import hub_waits
 from colonnade.federate.federation_directory import FederationDirectory
 from colonnade.federate.invitations import revoke
 from colonnade.federate.opened_hub import open_hub
@@ -113,6 +115,44 @@ def test_a_link_goes_on_with_a_renewed_identity(federation: FederationDirectory,
     # Whoever has the old certificate is not admitted once the new one came in.
     assert isinstance(Member(identity, hub).ended(), IdentityRefused)
     assert hub.status()["telco"].is_connected
+    member.stop()
+
+
+class Standing(ProbeParty):
+    """A party that stands still before every call until its gate is opened."""
+
+    gate = threading.Event()
+
+    def execute(self, call: Call) -> Reply:
+        assert self.gate.wait(60)
+        return super().execute(call)
+
+
+def test_whoever_is_waited_for_is_in_the_log_of_the_hub(
+    federation: FederationDirectory,
+    hub: Hub,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(hub_waits, "_TOLD_SECONDS", 0.01)
+    caplog.set_level("INFO", "colonnade.hub")
+    standing = Standing(name="telco")
+    standing.gate.clear()
+    member = Member(make_member(federation, "telco"), hub, standing)
+    assert hub.wait_for(["telco"], 20) == ()
+    fabric = GrpcFabric(Session(hub, ("telco",), purpose="probe"))
+
+    def told(what: str) -> bool:
+        return any(what in item.message for item in caplog.records)
+
+    parties = Parties(fabric, verbs=ProbeParty.verbs)
+    parties.start("telco", "echo", torch.ones(1))
+    eventually(lambda: told("waiting for a party"))
+    assert not told("after a wait")
+    standing.gate.set()
+    assert fabric.run(parties.arrival()) is not None
+    eventually(lambda: told("an answer came after a wait"))
+    fabric.close()
     member.stop()
 
 

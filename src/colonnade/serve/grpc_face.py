@@ -36,7 +36,6 @@ _MOST_METADATA_BYTES = 16_384
 _IDLE_MS = 300_000
 # Calls of one connection at a time.
 _MOST_STREAMS = 256
-_DRAIN_SECONDS = 30.0
 _CODES: Mapping[int, grpc.StatusCode] = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -118,7 +117,7 @@ class GrpcFace:
     async def stop(self) -> None:
         """Take no more calls, and answer those that are here."""
         if self._listener is not None:
-            await self._listener.stop(_DRAIN_SECONDS)
+            await self._listener.stop(self._service.limits.drain_seconds)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         answers: Mapping[str, Callable[[Any, Any, float], Awaitable[Any]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 import socket
 import ssl
@@ -26,7 +27,6 @@ __all__ = ["Listening", "TlsFiles", "loopback_hosts"]
 _LOG = logging.getLogger("colonnade.serve")
 _SLOWEST_HEADERS_SECONDS = 10.0
 _IDLE_SECONDS = 30
-_DRAIN_SECONDS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +200,7 @@ def _config(
         server_header=False,
         limit_concurrency=limits.most_connections,
         timeout_keep_alive=_IDLE_SECONDS,
-        timeout_graceful_shutdown=_DRAIN_SECONDS,
+        timeout_graceful_shutdown=math.ceil(limits.drain_seconds),
         **encryption,
     )
     config.load()

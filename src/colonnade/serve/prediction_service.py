@@ -49,6 +49,11 @@ class ServiceLimits:
         if self.most_waiting < self.most_ids:
             raise ConfigError("most_waiting: at least most_ids, so that every request may wait")
 
+    @property
+    def drain_seconds(self) -> float:
+        """How long a request may be in hand at most: to arrive, and until its deadline."""
+        return self.slowest_body + self.longest_deadline / 1000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
