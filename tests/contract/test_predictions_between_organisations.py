@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import threading
 from collections.abc import Callable
 from functools import partial, partialmethod
 from pathlib import Path
@@ -27,6 +28,7 @@ from colonnade.core.errors import (
 )
 from colonnade.core.messages import Call
 from colonnade.core.parties import Patience
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 from colonnade.federate import attempts
 from colonnade.federate.alignments import named_alignment
 from colonnade.federate.predict_session import PredictSession
@@ -344,6 +346,38 @@ def _small_plans(spec: Any, roll: Any, label_holder: str) -> Any:
         part: BatchPlan(len(table), 4, seed=0, shuffle=False)
         for part, table in roll.presence.items()
     }
+
+
+def test_all_batches_are_on_their_way_before_the_first_answer(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """32 batches took 32 round trips; parties here answer none until all have been sent."""
+    organisations = make()
+    train(organisations)
+    wanted = in_all(organisations)
+    file = ids_file(organisations, wanted)
+    for module in ("predict_session", "prediction"):
+        monkeypatch.setattr(f"colonnade.federate.{module}.make_plans", _small_plans)
+    num_calls = len(PARTIES) * -(-len(wanted) // 4)
+    assert num_calls > 10
+    sent, all_sent = [], threading.Event()
+    send, execute = GrpcFabric.send, PredictSession.execute
+
+    def counted(fabric: GrpcFabric, call: Call) -> None:
+        send(fabric, call)
+        if call.verb == "infer" and call.party in PARTIES:
+            sent.append(call.party)
+            if len(sent) == num_calls:
+                all_sent.set()
+
+    def held(session: PredictSession, call: Call) -> Any:
+        assert call.verb != "infer" or all_sent.wait(30)
+        return execute(session, call)
+
+    monkeypatch.setattr(GrpcFabric, "send", counted)
+    monkeypatch.setattr(PredictSession, "execute", held)
+    assert predict(organisations, file)["defaulted"].notna().all()
+    assert len(sent) == num_calls
 
 
 def test_predictions_are_releases_in_every_ledger(make: Any) -> None:

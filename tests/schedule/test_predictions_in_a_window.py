@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
+from colonnade.core import window
 from colonnade.core.errors import NoAnswer
 from colonnade.core.fabric import Fabric
 from colonnade.core.federation import Federation
@@ -34,7 +36,9 @@ class _Timed(Simulated):
         return self
 
 
-def timed(method: str, *, bandwidth: int | None = None, **settings: Any) -> Federation:
+def timed(
+    method: str, *, bandwidth: int | None = None, latency: int = LATENCY, **settings: Any
+) -> Federation:
     federation = make_federation(
         2,
         method=METHODS[method](),
@@ -44,7 +48,7 @@ def timed(method: str, *, bandwidth: int | None = None, **settings: Any) -> Fede
         fabric="simulated",
         **settings,
     )
-    profile = Profile(latency=Constant(value=LATENCY), bandwidth=bandwidth)
+    profile = Profile(latency=Constant(value=latency), bandwidth=bandwidth)
     federation.fabric = _Timed(federation.fabric.parties, default=profile)
     federation.parties = federation._parties(federation.fabric, federation.patience)
     return federation
@@ -71,6 +75,32 @@ def test_beyond_the_round_trip_the_link_is_full() -> None:
     predicted(federation)
     transfer = 2 * NUM_BATCHES
     assert federation.fabric.now() <= ROUND_TRIP + transfer + NUM_BATCHES
+
+
+@pytest.mark.parametrize(("fits", "num_trips"), [(NUM_BATCHES, 1), (NUM_BATCHES // 2, 2), (1, 32)])
+def test_no_more_is_in_flight_than_the_window_holds(
+    fits: int, num_trips: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = timed("splitnn")
+    in_a_window_of(fits, monkeypatch)
+    predicted(federation)
+    assert federation.fabric.now() == num_trips * ROUND_TRIP
+
+
+def test_beyond_the_window_the_link_is_four_fifths_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two ticks an answer: a window of 25 batches is what the link holds in 50 ticks.
+    federation = timed("splitnn", bandwidth=64, latency=20)
+    in_a_window_of(25, monkeypatch)
+    predicted(federation)
+    transfer = 2 * NUM_BATCHES
+    assert federation.fabric.now() <= 40 + transfer / 0.8
+
+
+def in_a_window_of(num_batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a window hold so many batches: eight rows of four floats from each of two parties."""
+    monkeypatch.setattr(window, "_GUESSED_BYTES_PER_ROW", 32.0)
+    limited = partial(ask_in_window, window_bytes=num_batches * 8 * 32)
+    monkeypatch.setattr("colonnade.core.federation.ask_in_window", limited)
 
 
 @pytest.mark.parametrize("method", ["splitnn", "laser", "easter", "ensemble", "aggvfl"])
