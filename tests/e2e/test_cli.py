@@ -210,8 +210,9 @@ def test_demo_prints_the_table_and_leaves_a_report(tmp_path: Path) -> None:
     assert list(qualities)[:3] == ["label holder alone", "all three together", "centralized"]
     assert qualities == pytest.approx(_qualities(README.read_text("utf-8")), abs=LAST_DIGITS)
     alone, together, ideal, missing, laser, laser_missing = qualities.values()
-    assert missing < alone < laser_missing < laser < together
-    assert abs(together - ideal) < 0.05
+    assert missing < alone < laser_missing < together
+    assert laser_missing < laser
+    assert max(abs(together - ideal), abs(together - laser)) < 0.05
     waits, goes_on = _seconds(demo.stdout).values()
     assert goes_on < waits / 3
     assert _seconds(demo.stdout) == pytest.approx(_seconds(README.read_text("utf-8")), abs=0.1)

@@ -180,7 +180,7 @@ def _row(name: str, result: Result, note: str) -> ComparisonRow:
         name=name,
         summary=note,
         quality=metrics[summary["quality_name"]],
-        metrics=metrics,
+        metrics={},
         bytes_total=moved,
         seconds=summary["elapsed_seconds"],
     )
@@ -196,7 +196,7 @@ def _guess(name: str, arrangement: Arrangement, note: str) -> ComparisonRow:
         name=name,
         summary=note,
         quality=quality,
-        metrics={"accuracy": quality},
+        metrics={},
         bytes_total=0,
         seconds=0.0,
     )
@@ -215,7 +215,7 @@ def _without_absent(result: Result, sources: Sources, arrangement: Arrangement) 
         name=f"LASER-VFL, '{_ABSENT}' missing",
         summary="the same weights answer from the blocks that are there",
         quality=quality,
-        metrics={"accuracy": quality},
+        metrics={},
         bytes_total=0,
         seconds=0.0,
     )

@@ -32,7 +32,8 @@ def compare_runs(directories: Sequence[Path], out: Path) -> Path:
     runs = dict(zip(names, directories, strict=True))
     records = {name: read_run(directory) for name, directory in runs.items()}
     metric = _metric(list(records.values()))
-    rows = [_row(name, record, metric) for name, record in records.items()]
+    shared = set.intersection(*(set(_quality(record)) for record in records.values()))
+    rows = [_row(name, record, metric, shared) for name, record in records.items()]
     differing = {record.fabric for record in records.values()}
     intro = f"Held-out {metric} of {len(rows)} runs, each at its end or as far as it got."
     if len(differing) > 1:
@@ -72,8 +73,9 @@ def _quality(record: RunRecord) -> dict[str, float]:
     return dict(record.evaluations[-1].metrics) if record.evaluations else {}
 
 
-def _row(name: str, record: RunRecord, metric: str) -> ComparisonRow:
-    quality = _quality(record)
+def _row(name: str, record: RunRecord, metric: str, shared: set[str]) -> ComparisonRow:
+    """One line; a metric that not all runs have is in the sections of those that have it."""
+    quality = {key: value for key, value in _quality(record).items() if key in shared}
     parties = f"{record.method}, {len(record.parties)} parties"
     return ComparisonRow(
         name=name,
