@@ -220,6 +220,14 @@ def test_no_bytes_but_a_request_are_understood(content: bytes) -> None:
         _decoded(EnrolRequest, content)
 
 
+def test_of_a_key_that_nobody_knows_the_beginning_is_told() -> None:
+    content = json.dumps({"token": "secret", "x" * 60: 1}).encode()
+    with pytest.raises(ProtocolError) as refused:
+        _decoded(EnrolRequest, content)
+    assert f"'{'x' * 40}'" in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
 def mutated(content: bytes, draw: random.Random) -> bytes:
     """Bytes changed, removed, added and swapped, at a few places."""
     changed = bytearray(content)

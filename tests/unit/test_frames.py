@@ -229,6 +229,19 @@ def test_what_may_not_cross_a_link_is_refused_by_the_sender(value: Any) -> None:
         encode_frame(FrameKind.CALL, CallBody("echo", (value,), 0, True))
 
 
+def test_whoever_sends_what_may_not_cross_is_told_what_it_was() -> None:
+    for value, name in ((object(), "object"), ([1.0], "list"), (dict.fromkeys("x"), "dict")):
+        with pytest.raises(ProtocolError, match=says(f"a {name} ", 65536)):
+            encode_frame(FrameKind.CALL, CallBody("echo", (value,), 0, True))
+
+
+def test_a_value_of_a_type_that_nobody_knows_is_named() -> None:
+    message = encode_frame(FrameKind.CALL, CallBody("echo", (True,), 0, True))
+    assert message.count(b"t") == 1
+    with pytest.raises(ProtocolError, match=says("argument", "b'?'")):
+        list(decode_frames(message.replace(b"t", b"?")))
+
+
 def test_a_sum_of_too_many_parties_is_refused_on_both_sides() -> None:
     def of(count: int) -> CallBody:
         return CallBody("embed", (), 0, True, Summand(1, ("p",) * count))

@@ -104,6 +104,16 @@ class Delays:
     by_party: dict[str, int] = field(default_factory=dict)
 
 
+def test_training_numbers_its_encodings_together_and_predictions_theirs() -> None:
+    party = make_party()
+    party.refresh(FIRST)
+    party.embed(SECOND)
+    party.infer(FIRST)
+    # What compresses or adds noise goes by both: a refresh is training.
+    made = [(encoding.purpose, encoding.number) for encoding in party._made]
+    assert made == [("encode", 1), ("encode", 2), ("infer", 1)]
+
+
 class TestPending:
     def test_encoding_is_not_computed_twice_for_the_same_weights(self) -> None:
         party = make_party()

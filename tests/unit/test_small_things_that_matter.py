@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +16,7 @@ from colonnade.core.config import parse
 from colonnade.core.doors import Door
 from colonnade.core.errors import ConfigError
 from colonnade.core.optimizers import OptimizerSpec
+from colonnade.fabrics.grpc.stream_operations import StreamOperations
 from colonnade.federate.invitations import revoke
 from colonnade.federate.training import run_name
 from colonnade.protect.accounting import Account
@@ -80,3 +83,31 @@ def test_a_run_s_name_is_drawn_once_and_is_as_parties_expect_it(tmp_path: Path) 
     name = run_name(tmp_path)
     assert re.fullmatch(r"[0-9a-f]{32}", name)
     assert run_name(tmp_path) == name
+
+
+def test_an_operation_that_fails_when_nobody_waits_for_it_is_no_unseen_error() -> None:
+    class Stream:
+        def __init__(self) -> None:
+            self.is_cut = asyncio.Event()
+
+        async def read(self) -> bytes:
+            await self.is_cut.wait()
+            raise RuntimeError("the stream is cut")
+
+    async def given_up() -> list[str]:
+        told: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: told.append(context["message"])
+        )
+        stream = Stream()
+        wire = StreamOperations(stream)
+        reading = asyncio.ensure_future(wire.read())
+        await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        stream.is_cut.set()
+        await wire.settle(10)
+        gc.collect()
+        return told
+
+    assert asyncio.run(given_up()) == []
