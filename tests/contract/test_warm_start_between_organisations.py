@@ -71,6 +71,7 @@ def test_everybody_goes_on_with_the_earlier_weights(trained: Organisations) -> N
     first = read_json(trained.run / "summary.json")["lineage"]
     assert summary["lineage"]["parent"] == {"run": "run", "settings": first["settings"]}
     assert summary["lineage"]["alignment"] == first["alignment"]
+    assert summary["doubts"] == []
 
 
 def test_the_earlier_preparation_is_kept_when_the_table_has_grown(trained: Organisations) -> None:
@@ -79,7 +80,10 @@ def test_the_earlier_preparation_is_kept_when_the_table_has_grown(trained: Organ
     table["shop_0"] = table["shop_0"] * 10 + 5
     pd.concat([table, table.iloc[:1].assign(id="somebody")]).to_csv(path, index=False)
     second = trained.root / "second"
-    train(trained, second, started(trained))
+    summary = train(trained, second, started(trained))
+    # The table that grew was aligned anew, so other samples are held out.
+    (doubt,) = summary["doubts"]
+    assert "aligned anew" in doubt
     kept = []
     for run in (trained.run, second):
         name = (run / "run_name").read_text()

@@ -16,6 +16,7 @@ from colonnade.core.errors import ConfigError
 from colonnade.core.numerics import NUMERICS
 from colonnade.data.table_files import CsvSpec
 from colonnade.federate.alignment import HolderTable, Samples, known_samples
+from colonnade.federate.alignments import named_alignment
 from colonnade.run.assembly import Blueprint, TrainingData
 from colonnade.run.fitting import blueprint_of
 from colonnade.run.party_building import make_plans
@@ -57,6 +58,20 @@ def parent_of(spec: RunSpec, blueprint: Blueprint) -> Parent | None:
         joining=joining,
         name=(run / "run_name").read_text(encoding="ascii").strip(),
         tag=str(read_json(run / "checkpoint.json")["model"]),
+    )
+
+
+def _doubts(parent: Parent | None, spec: RunSpec, alignment: str) -> tuple[str, ...]:
+    """Parts that are not the earlier run's: numbers of samples, and so the draw, are others."""
+    if parent is None or parent.joining.run is None:
+        return ()
+    run, before = parent.joining.run, parent.joining.before.spec
+    drawn_before = (named_alignment(run), before.seed, before.data.split)
+    if drawn_before == (alignment, spec.seed, spec.data.split):
+        return ()
+    return (
+        f"start.run: ids were aligned anew, or seed or split are others, since '{run.name}'; it "
+        "may have learned from samples that are held out here: quality here may be too high",
     )
 
 
@@ -128,6 +143,7 @@ class RemoteRun:
             weights=roll.weights(weights),
             roll=roll,
             alignment=samples.digest,
+            doubts=_doubts(parent, spec, samples.digest),
         )
         return cls(
             name=name,
