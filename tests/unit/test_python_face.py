@@ -265,6 +265,30 @@ def test_warm_start_begins_with_earlier_weights(tmp_path: Path) -> None:
         quick(warm_start=first, settings={"start": {"run": str(tmp_path / "run")}})
 
 
+def test_the_guessed_task_is_told_with_how_to_change_it(caplog: pytest.LogCaptureFixture) -> None:
+    counts = pd.Series(np.arange(COUNT) % 25, index=IDS, name="visits")
+    found = colonnade.fit({"bank": BANK}, counts, label_holder="bank", epochs=1, settings=SMALL)
+    assert found.summary["task"] == "regression"
+    assert "'visits' has 25 whole numbers and is taken as a regression" in caplog.text
+    assert 'set label_holder.task = "multiclass" (task= in Python)' in caplog.text
+    caplog.clear()
+    quick()
+    assert "is taken as" not in caplog.text
+
+
+def test_the_home_directory_by_its_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    TELCO.rename_axis("id").to_csv(tmp_path / "telco.csv")
+    bank = BANK.rename_axis("id").reset_index()
+    blocks = {"bank": bank, "telco": "~/telco.csv"}
+    found = colonnade.fit(
+        blocks, LABELS, label_holder="bank", id_column="id", epochs=1, settings=SMALL, out="~/run"
+    )
+    assert (tmp_path / "run" / "checkpoint.json").exists()
+    assert Result.load("~/run").predict(blocks).tolist() == found.predict(blocks).tolist()
+    assert (Path(found.save("~/model")) / "config.json").exists()
+
+
 def test_what_is_no_result_no_function_and_nearly_a_party_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -129,6 +129,18 @@ def test_the_headline_follows_the_labels() -> None:
     assert headline_of(task, np.array(["no"] * 9 + ["yes"])) == "auc"
     assert headline_of(task, np.array(["no"] * 7 + ["yes"] * 3)) == "accuracy"
     assert headline_of(task, np.array(["no"] * 9)) == "accuracy"
+    assert headline_of(task, np.array(["no"] * 9 + ["yes"]), "loss") == "auc"
+    assert headline_of(task, np.array(["no"] * 9), "auc") == "accuracy"
+
+
+def test_the_headline_is_the_metric_that_was_said() -> None:
+    said = {"stop": {"epochs": 5, "patience": 9, "metric": "macro_f1"}}
+    result = quick(RARE, settings=said, epochs=None)
+    card = result.card()
+    assert card is not None
+    assert (card.metric, result.summary["headline"]) == ("macro_f1", "macro_f1")
+    assert card.rows[-1].value == pytest.approx(result.summary["quality"]["test"]["macro_f1"])
+    assert "test macro_f1" in repr(result)
 
 
 def test_intervals_agree_with_the_slow_way() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from colonnade.core.errors import ConfigError
+from colonnade.core.errors import ConfigError, StorageError
 from colonnade.reproduce import Experiment, Job, check_page, fill_page, run_experiment
 from colonnade.reproduce.tables import markdown_table, plot
 from messages import says
@@ -81,6 +81,16 @@ def test_stopped_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
     calls.clear()
     assert run_experiment(make_experiment(calls), out=out)["finished"]
     assert calls == [2]
+
+
+def test_an_empty_file_of_results_is_none_and_a_damaged_one_is_told(tmp_path: Path) -> None:
+    """``--json`` may name a file that is there already, made by ``mktemp`` or a full disk."""
+    out = tmp_path / "small.json"
+    out.touch()
+    assert run_experiment(make_experiment([]), out=out)["finished"]
+    out.write_text("{")
+    with pytest.raises(StorageError, match=r"small\.json: damaged, no JSON"):
+        run_experiment(make_experiment([]), out=out)
 
 
 def test_more_seeds_are_added_to_a_finished_experiment(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def card_maker(
             return None
         part = parts[0]
         values, task = data.labels[part], blueprint.task
-        metric = headline_of(task, values)
+        metric = headline_of(task, values, blueprint.spec.stop.metric)
         holder = blueprint.label_holder
         rows = [guess_row(metric, task, data.labels["train"], values)]
         note = _why_not_alone(blueprint, data)

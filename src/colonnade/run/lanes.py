@@ -109,7 +109,7 @@ def start_of(blueprint: Blueprint, federation: Federation) -> dict[str, Any]:
     if "validation" in parts:
         values = parts["validation"].values
         who, outputs = guess(task, parts["train"].values, len(values))
-        found["metric"] = headline_of(task, values)
+        found["metric"] = headline_of(task, values, blueprint.spec.stop.metric)
         found["guess"] = {"who": who, "metrics": dict(task.measure(outputs, values))}
     for name, budget in blueprint.doors().budgets.items():
         found["budgets"][name] = dump(budget)

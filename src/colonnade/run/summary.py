@@ -161,12 +161,12 @@ def skipped_line(event: Event) -> dict[str, Any]:
 
 
 def _headline(blueprint: Blueprint, federation: Federation) -> str:
-    """The metric to look at first, by how the held-out labels are spread."""
+    """The metric to look at first: the one that was said, or by how held-out labels are spread."""
     parts = federation.holder.parts
     held_out = parts.get("test") or parts.get("validation")
     if held_out is None:
         return blueprint.task.quality_name
-    return headline_of(blueprint.task, held_out.values)
+    return headline_of(blueprint.task, held_out.values, blueprint.spec.stop.metric)
 
 
 def summarize(
