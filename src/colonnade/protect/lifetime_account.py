@@ -58,6 +58,9 @@ _WAIT_SECONDS = 60.0
 _SEAL_BYTES = 512
 # Floating-point sums of μ² may be a little above a budget that they just meet.
 _ROUNDING = 1.0 + 1e-9
+# A charge's number and hash, and the totals up to it.
+_Charge = tuple[int, bytes, int, float, int]
+_NO_CHARGE: _Charge = (0, bytes(32), 0, 0.0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +97,8 @@ class LifetimeAccount(PeopleAccount):
         self._sums = PeopleSums()
         # The last charge that is in the sums, and how many rows came since the last folding.
         self._seen, self._num_unfolded = -1, 0
+        # The newest charge of all processes, as a change under way knows it.
+        self._newest = _NO_CHARGE
         try:
             if path is not None:
                 _make(path)
@@ -153,8 +158,11 @@ class LifetimeAccount(PeopleAccount):
         return True
 
     def _note(self, name: bytes, content: bytes, cost: float | None, most: Array) -> None:
-        """Append a charge, with what all charges can have given to one person at most."""
-        number, head, *totals = self._last()
+        """Append a charge, with what all charges can have given to one person at most.
+
+        The newest one was read when this change began, and nobody else changes anything meanwhile.
+        """
+        number, head, *totals = self._newest
         told = hashlib.sha256(head + name + content + repr(cost).encode()).digest()
         releases, spent, bare = (float(one) + two for one, two in zip(most, totals, strict=True))
         self._file.execute(
@@ -227,7 +235,8 @@ class LifetimeAccount(PeopleAccount):
 
     def _catch_up(self) -> None:
         """Take up what other processes have charged since."""
-        last, *_ = self._last()
+        self._newest = self._last()
+        last = self._newest[0]
         if last == self._seen:
             return
         folded, *least = self._file.execute(
@@ -342,12 +351,12 @@ class LifetimeAccount(PeopleAccount):
         aead = needed("cryptography.hazmat.primitives.ciphers.aead", "accounts")
         return aead.AESGCM(hmac.digest(self._secret, b"colonnade account: seal", "sha256"))
 
-    def _last(self) -> tuple[int, bytes, int, float, int]:
+    def _last(self) -> _Charge:
         """The last charge's number and hash, and the totals up to it."""
-        found: tuple[int, bytes, int, float, int] | None = self._file.execute(
+        found: _Charge | None = self._file.execute(
             "SELECT number, head, releases, spent, bare FROM charges ORDER BY number DESC LIMIT 1"
         ).fetchone()
-        return found or (0, bytes(32), 0, 0.0, 0)
+        return found or _NO_CHARGE
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import time
 from collections.abc import Callable, Mapping
@@ -210,6 +211,9 @@ async def serve_with(
     """
     service = PredictionService(load, limits=settings.limits)
     service.begin(first())
+    # What is loaded by now stays: a collection that went through it all would hold up answers.
+    gc.collect()
+    gc.freeze()
     keys = None if settings.keys is None else KeyFile(settings.keys, time.monotonic)
     is_open = keys is None and settings.tls is None
     admittance = Admittance(keys)
