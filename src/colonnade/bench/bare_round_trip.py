@@ -10,8 +10,8 @@ import asyncio
 import multiprocessing
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -25,12 +25,20 @@ from colonnade.core.messages import Batch
 from colonnade.fabrics.grpc.frames import CallBody, FrameKind, ReplyBody, encode_frame
 from colonnade.fabrics.grpc.identity import HUB_NAME, Identity
 
-__all__ = ["RoundTrips", "bare_parties"]
+__all__ = [
+    "METHOD",
+    "RoundTrips",
+    "answer_calls",
+    "bare_parties",
+    "channels_to",
+    "payload",
+    "port_of",
+]
 
-_METHOD = "/bench.Bare/Ask"
+METHOD = "/bench.Bare/Ask"
 
 
-def _payload(num_parties: int, width: int) -> tuple[bytes, bytes]:
+def payload(num_parties: int, width: int) -> tuple[bytes, bytes]:
     """The bytes of our calls for one sample, and of our reply."""
     name, one = "0" * 16, torch.zeros(1, dtype=torch.int64)
     presence = torch.ones(1, num_parties + 1, dtype=torch.bool)
@@ -55,14 +63,7 @@ class RoundTrips:
         self._channels = self._there(self._open(identity, ports))
 
     async def _open(self, identity: Identity, ports: list[int]) -> list[grpc.aio.Channel]:
-        credentials = grpc.ssl_channel_credentials(
-            identity.authority, identity.key, identity.certificate
-        )
-        options = [("grpc.ssl_target_name_override", HUB_NAME)]
-        return [
-            grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options=options)
-            for port in ports
-        ]
+        return channels_to(identity, ports)
 
     def _there(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -71,7 +72,7 @@ class RoundTrips:
         """The seconds of each of so many round trips, one after the other."""
 
         async def ask() -> list[float]:
-            calls = [channel.unary_unary(_METHOD) for channel in self._channels]
+            calls = [channel.unary_unary(METHOD) for channel in self._channels]
             found = []
             for _ in range(count):
                 began = time.perf_counter()
@@ -99,44 +100,64 @@ class RoundTrips:
 def bare_parties(num_parties: int, width: int) -> Iterator[RoundTrips]:
     """Processes that answer at once, and the channels to them."""
     hub, (caller,) = identities_of(Shape(num_parties=1))
-    call, reply = _payload(num_parties, width)
-    context = multiprocessing.get_context("spawn")
-    processes, ports = [], []
-    for _ in range(num_parties):
-        mine, theirs = context.Pipe()
-        process = context.Process(target=_answer, args=(theirs, hub, reply), daemon=True)
-        process.start()
-        # Or a process that fails at once would be waited for without end.
-        theirs.close()
-        processes.append(process)
-        ports.append(int(mine.recv()))
-    trips = RoundTrips(caller, ports, call)
-    try:
+    call, reply = payload(num_parties, width)
+    with ExitStack() as around:
+        ports = [port_of(around, _answer, hub, reply) for _ in range(num_parties)]
+        trips = RoundTrips(caller, ports, call)
+        around.callback(trips.close)
         yield trips
-    finally:
-        trips.close()
-        for process in processes:
-            process.terminate()
-            process.join()
+
+
+def channels_to(identity: Identity, ports: Sequence[int]) -> list[grpc.aio.Channel]:
+    """A channel with mutual TLS to every port on this machine; called on an event loop."""
+    credentials = grpc.ssl_channel_credentials(
+        identity.authority, identity.key, identity.certificate
+    )
+    options = [("grpc.ssl_target_name_override", HUB_NAME)]
+    return [
+        grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options=options) for port in ports
+    ]
+
+
+def port_of(around: ExitStack, target: Callable[..., None], *arguments: Any) -> int:
+    """Start a process that tells its port by the pipe it is given; it ends with the stack.
+
+    Raises:
+        EOFError: The process ended before it had one.
+    """
+    context = multiprocessing.get_context("spawn")
+    mine, theirs = context.Pipe()
+    process = context.Process(target=target, args=(theirs, *arguments), daemon=True)
+    process.start()
+    around.callback(process.join)
+    around.callback(process.terminate)
+    # Or a process that fails at once would be waited for without end.
+    theirs.close()
+    return int(mine.recv())
 
 
 def _answer(told: Connection, identity: Identity, reply: bytes) -> None:
-    async def serve() -> None:
-        async def answer(request: bytes, context: Any) -> bytes:
-            return reply
+    asyncio.run(answer_calls(told, identity, lambda request: reply))
 
-        server = grpc.aio.server()
-        service, _, method = _METHOD[1:].partition("/")
-        handler = grpc.unary_unary_rpc_method_handler(answer)
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(service, {method: handler}),)
-        )
-        credentials = grpc.ssl_server_credentials(
-            [(identity.key, identity.certificate)], identity.authority, require_client_auth=True
-        )
-        port = server.add_secure_port("127.0.0.1:0", credentials)
-        await server.start()
-        told.send(port)
-        await server.wait_for_termination()
 
-    asyncio.run(serve())
+async def answer_calls(
+    told: Connection, identity: Identity, answer: Callable[[bytes], bytes]
+) -> None:
+    """Answer calls with mutual TLS, without end; the port is told by the pipe."""
+
+    async def answering(request: bytes, context: Any) -> bytes:
+        return answer(request)
+
+    server = grpc.aio.server()
+    service, _, method = METHOD[1:].partition("/")
+    handler = grpc.unary_unary_rpc_method_handler(answering)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(service, {method: handler}),)
+    )
+    credentials = grpc.ssl_server_credentials(
+        [(identity.key, identity.certificate)], identity.authority, require_client_auth=True
+    )
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    await server.start()
+    told.send(port)
+    await server.wait_for_termination()

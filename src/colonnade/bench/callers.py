@@ -176,8 +176,8 @@ def call_at_rate(
             found.add(time.perf_counter() - due, status, body)
             free.put_nowait(connection)
 
-        # One after the other, when it is due: ten thousand tasks made beforehand take 0.2 s, in
-        # which the first hundred requests would be late by that.
+        # One after the other, when it is due: ten thousand tasks made beforehand take 60 ms of CPU
+        # time, and the first requests would be late by that and by the burst behind it.
         running: set[asyncio.Task[None]] = set()
         began = time.perf_counter()
         for number in range(num_requests):

@@ -14,6 +14,7 @@ from typing import Any
 
 from colonnade.bench.bare_round_trip import bare_parties
 from colonnade.bench.callers import Calls, call_at_rate, call_in_turn, call_together
+from colonnade.bench.minimal_service import minimal_service
 from colonnade.bench.served_federation import (
     FIRST_ID,
     NUM_ROWS,
@@ -28,6 +29,7 @@ __all__ = ["deadline_rows"]
 
 _DEADLINE_MS = 200
 _LATE_SECONDS, _LATEST_SECONDS = 0.025, 0.1
+_MIDDLE = ("p50", "p50-bare")
 _BESIDE = ("beside-p99", "beside-training")
 _FROZEN = ("frozen", "frozen-bare", "frozen-slowest", "frozen-wrong")
 _KILLED = ("killed", "killed-bare", "killed-slowest", "killed-wrong")
@@ -37,15 +39,15 @@ _WIDTH = 32
 
 def deadline_rows(fast: bool, wants: Callable[..., bool]) -> list[dict[str, Any]]:
     """Rows of one served federation, from ``p50`` to ``killed``; those that are wanted."""
-    if not wants("p50", "tail", *_BESIDE, *_FROZEN, *_KILLED):
+    if not wants(*_MIDDLE, "tail", *_BESIDE, *_FROZEN, *_KILLED):
         return []
     rows = []
     with ExitStack() as around:
         place = around.enter_context(tempfile.TemporaryDirectory())
         served = around.enter_context(ServedFederation(Path(place)).running())
         call_together(served.port, num_callers=8, seconds=1.0, content=_request)
-        if wants("p50"):
-            rows.append(_middle(served, 200 if fast else 1000))
+        if wants(*_MIDDLE):
+            rows += _middle(served, 200 if fast else 1000)
         if wants("tail"):
             rows.append(_tail(served, 500 if fast else 3000))
         if wants(*_BESIDE):
@@ -70,34 +72,49 @@ def _request(number: int) -> dict[str, Any]:
     return {"ids": [FIRST_ID + number % NUM_ROWS], "deadline_ms": _DEADLINE_MS}
 
 
-def _middle(served: ServedFederation, per_turn: int) -> dict[str, Any]:
-    """One caller, one request after the other; the three take turns."""
+def _middle(served: ServedFederation, per_turn: int) -> list[dict[str, Any]]:
+    """One caller, one request after the other; the four take turns."""
     ours: list[float] = []
     echoes: list[float] = []
     trips: list[float] = []
+    least: list[float] = []
     with ExitStack() as around:
         _, echo = serving_process(around, "colonnade.bench.bare_echo")
         bare = around.enter_context(bare_parties(len(PARTIES), _WIDTH))
+        minimal = around.enter_context(minimal_service(len(PARTIES), _WIDTH))
         for turn in range(6):
             found = [
                 _in_turn(served.port, per_turn),
                 _in_turn(echo, per_turn),
                 bare.times(per_turn),
+                _in_turn(minimal, per_turn),
             ]
             if turn:
-                for times, more in zip((ours, echoes, trips), found, strict=True):
+                for times, more in zip((ours, echoes, trips, least), found, strict=True):
                     times += more
-    mine, one, two = (statistics.median(times) for times in (ours, echoes, trips))
-    return {
-        "case": "p50",
-        "ratio": mine / (one + two),
-        "unit": "median time of a served prediction / of an echo and a round trip to 4 parties",
+    mine, one, two, bound = (statistics.median(times) for times in (ours, echoes, trips, least))
+    row = {
         "against": "FastAPI and uvicorn, then gRPC with mutual TLS, the same bytes, concurrently",
         "runs": len(ours),
-        "milliseconds": mine * 1e3,
         "milliseconds_echo": one * 1e3,
         "milliseconds_round_trip": two * 1e3,
     }
+    return [
+        {
+            **row,
+            "case": "p50",
+            "ratio": mine / (one + two),
+            "unit": "median time of a served prediction / of an echo and a round trip to 4 parties",
+            "milliseconds": mine * 1e3,
+        },
+        {
+            **row,
+            "case": "p50-bare",
+            "ratio": bound / (one + two),
+            "unit": "the same of a minimal service of the same libraries: the bound",
+            "milliseconds": bound * 1e3,
+        },
+    ]
 
 
 def _in_turn(port: int, num_requests: int) -> list[float]:

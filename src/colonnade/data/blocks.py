@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ class Block:
         origin: The row numbers before rows were chosen, so that messages name the owner's rows.
         keys: The ids as the owner writes them: of their own type, under their own name.
         notes: What was seen when the block was read from a file.
+        like: A block whose ids were looked at already, if they may be the same array.
+        names: The names of the columns, if whoever makes the block has read them.
 
     Raises:
         ConfigError: The name is empty or too long.
@@ -59,13 +61,19 @@ class Block:
     origin: np.ndarray[Any, Any] | None = None
     keys: pd.Index | None = None  # without [Any]: get_type_hints reads it
     notes: tuple[str, ...] = ()
+    like: InitVar[Block | None] = None
+    names: InitVar[tuple[str, ...] | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, like: Block | None, names: tuple[str, ...] | None) -> None:
+        if names is not None:
+            # Reading them costs as much as a small network: it is done once a block.
+            vars(self)["columns"] = names
         if not self.owner or len(self.owner) > _LONGEST_NAME:
             raise ConfigError(
                 f"party name '{self.owner[:20]}': needs 1 to {_LONGEST_NAME} characters"
             )
-        check_unique(self.ids, f"block of party '{self.owner}'")
+        if like is None or like.ids is not self.ids:
+            check_unique(self.ids, f"block of party '{self.owner}'")
         if len(self.values) != len(self.ids):
             raise DataError(
                 f"block of party '{self.owner}': {len(self.ids)} ids for {len(self.values)} rows; "
@@ -74,11 +82,11 @@ class Block:
         if len(self.ids) == 0:
             raise DataError(f"block of party '{self.owner}' has no rows; give it at least one")
         if isinstance(self.values, pd.DataFrame):
-            names = self.columns
-            if not names:
+            found = self.columns
+            if not found:
                 raise DataError(f"block of party '{self.owner}' has no columns besides the id")
-            if len(set(names)) < len(names):
-                twice = sorted({name for name in names if names.count(name) > 1})
+            if len(set(found)) < len(found):
+                twice = sorted({name for name in found if found.count(name) > 1})
                 raise DataError(
                     f"block of party '{self.owner}': column names {twice} occur more than once; "
                     "rename or drop the repeats"
@@ -306,9 +314,17 @@ def make_block(
     names = values.columns.tolist()
     if not all(isinstance(name, str) for name in names):
         # Columns may be named by numbers; a number is then a name, never a position.
-        values = values.set_axis(list(map(str, names)), axis=1)
+        names = list(map(str, names))
+        values = values.set_axis(names, axis=1)
     made = like.ids if like is not None and _has_keys(like, ids) else as_ids(ids, where)
-    return Block(owner=owner, ids=made, values=values.reset_index(drop=True), keys=_keys(ids))
+    return Block(
+        owner=owner,
+        ids=made,
+        values=values.reset_index(drop=True),
+        keys=_keys(ids),
+        like=like,
+        names=tuple(names),
+    )
 
 
 def _has_keys(block: Block, ids: Any) -> bool:
