@@ -331,6 +331,25 @@ class TestPatience:
         assert came[-1] == {"a", "b"}
         assert parties.attendance.starving == ()
 
+    def test_who_starves_does_so_whatever_it_answers_beside_the_exchanges(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        federation = make_federation(
+            3,
+            fabric="simulated",
+            combine="mean",
+            default_profile=profile(),
+            profiles={"p1": profile(latency=50)},
+            patience=Patience(timeout=60, then="continue"),
+        )
+        train(federation, 12)
+        # As on a network, where whoever is away for training is away for a checkpoint too.
+        monkeypatch.setattr(Simulated, "answers_at_once", False)
+        beside = federation.beside(federation.fabric.aside(), Patience())
+        # A checkpoint and an evaluation wait for everybody, so nobody is late for them.
+        assert set(federation.fabric.run(beside.ask("local_steps"))) == {"p0", "p1", "p2"}
+        assert federation.parties.attendance.starving == ("p1",)
+
     def test_time_that_a_party_alone_takes_is_held_up_by_it(self) -> None:
         federation = make_federation(
             3, fabric="simulated", default_profile=profile(), profiles={"p1": profile(latency=50)}

@@ -116,7 +116,7 @@ class Federation:
             patience = replace(patience, timeout=None)
         parties = self._parties(fabric, patience)
         parties.plans = {**parties.plans, **(plans or {})}
-        parties.exchange = self.parties.exchange
+        parties.exchange, parties.trains = self.parties.exchange, False
         if not self.fabric.answers_at_once:
             # Whoever is away for training is away for everything else too.
             parties.attendance = self.parties.attendance

@@ -72,6 +72,7 @@ class Parties:
     ) -> None:
         self.names = fabric.names
         self.attendance = Attendance(self.names)
+        self.trains = True  # answers to anything else don't tell who starves
         self._sums = sums
         # The label holder's own door: what goes down passes it, what comes up is read there.
         self._door = door
@@ -80,10 +81,9 @@ class Parties:
         self.plans = plans or {}
         self._presence = presence or {}
         self.exchange = -1  # none yet
-        self.num_dropped = 0
         self.fabric = fabric
         self._patience = patience or Patience()
-        self._next_id = 0
+        self._next_id = self.num_dropped = 0
         self._started: dict[int, Awaited] = {}
         self._arrived: deque[Reply] = deque()
         self._given_up: dict[int, int] = {}  # calls nobody waits for any more: when they were sent
@@ -358,7 +358,7 @@ class Parties:
 
     def _value_of(self, reply: Reply, awaited: Awaited) -> Any:
         if self.attendance.is_disturbed:
-            self.attendance.heard(reply.party, in_time=True)
+            self.attendance.heard(reply.party, in_time=self.trains)
         told = self._told[reply.party]
         while told and told[0] < reply.id:
             told.popleft()
