@@ -16,6 +16,7 @@ from colonnade.core.messages import Batch, Call
 from colonnade.core.parties import Arrival, Parties, Patience
 from colonnade.fabrics.durations import Constant, Duration, Exponential, Stopwatch, Trace, Uniform
 from colonnade.fabrics.simulated import Engine, Profile, Simulated
+from colonnade.methods.flex import Flex
 from colonnade.quality.evaluation import evaluate
 from federations import make_federation, mlp, train
 from messages import says
@@ -349,6 +350,18 @@ class TestPatience:
         # A checkpoint and an evaluation wait for everybody, so nobody is late for them.
         assert set(federation.fabric.run(beside.ask("local_steps"))) == {"p0", "p1", "p2"}
         assert federation.parties.attendance.starving == ("p1",)
+        assert beside.holds_up  # SplitNN stands still meanwhile
+
+    def test_an_answer_that_nobody_waits_for_holds_nobody_up(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fabric, parties = probes("a", "b", a=profile(latency=50))
+        parties.holds_up = False
+        assert set(fabric.run(parties.ask("embed", Batch("train", 0)))) == {"a", "b"}
+        assert parties.attendance.held_up == {"a": 0, "b": 0}
+        monkeypatch.setattr(Simulated, "answers_at_once", False)
+        federation = make_federation(3, method=Flex(), fabric="simulated")
+        assert not federation.beside(federation.fabric.aside(), Patience()).holds_up
 
     def test_time_that_a_party_alone_takes_is_held_up_by_it(self) -> None:
         federation = make_federation(

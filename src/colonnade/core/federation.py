@@ -116,7 +116,8 @@ class Federation:
             patience = replace(patience, timeout=None)
         parties = self._parties(fabric, patience)
         parties.plans = {**parties.plans, **(plans or {})}
-        parties.exchange, parties.trains = self.parties.exchange, False
+        parties.exchange = self.parties.exchange
+        parties.trains, parties.holds_up = False, not self.waits_for_nobody
         if not self.fabric.answers_at_once:
             # Whoever is away for training is away for everything else too.
             parties.attendance = self.parties.attendance
@@ -243,8 +244,7 @@ class Federation:
     def _look_at(self, beside: Evaluations, is_due: bool, stop: Stop, state: LoopState) -> Event:
         """What came of the evaluation under way; and begin another if it is time for one."""
         event = Event(state.exchange, self.holder.last_loss, None, False)
-        found = beside.look()
-        if found is not None:
+        if (found := beside.look()) is not None:
             is_best = self._judge(found, stop, state)
             event = event._replace(metrics=found.metrics, is_best=is_best, measured=found.exchange)
         if is_due or beside.is_owed:

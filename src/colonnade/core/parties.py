@@ -72,7 +72,10 @@ class Parties:
     ) -> None:
         self.names = fabric.names
         self.attendance = Attendance(self.names)
-        self.trains = True  # answers to anything else don't tell who starves
+        # An evaluation and a checkpoint wait longer than an exchange: they don't tell who starves.
+        self.trains = True
+        # Whether training stands still while these calls are awaited.
+        self.holds_up = True
         self._sums = sums
         # The label holder's own door: what goes down passes it, what comes up is read there.
         self._door = door
@@ -160,7 +163,7 @@ class Parties:
                 break
             if self._is_expected(reply, open_calls):
                 awaited = open_calls.pop(reply.id)
-                if reply.tick > since and not open_calls:
+                if reply.tick > since and not open_calls and self.holds_up:
                     self.attendance.waited([reply.party], reply.tick - since)
                 since = max(since, reply.tick)
                 answers[reply.party] = self._value_of(reply, awaited)
@@ -332,7 +335,7 @@ class Parties:
     ) -> int:
         if any(type(item) is Each for item in arguments):
             arguments = tuple(
-                _own(item, party, verb) if type(item) is Each else item for item in arguments
+                item.of(party, verb) if type(item) is Each else item for item in arguments
             )
         number = self._next_id
         self._next_id += 1
@@ -391,10 +394,3 @@ class Parties:
 
     def _silence(self, silent: Iterable[str], verb: str) -> NoAnswer:
         return no_answer(silent, verb, self.exchange, self._patience.timeout)
-
-
-def _own(item: Each, party: str, verb: str) -> Any:
-    if party not in item.by_party:
-        known = sorted(item.by_party)
-        raise ProtocolError(f"'{verb}': no value for party '{party}'; there are values for {known}")
-    return item.by_party[party]
