@@ -305,6 +305,25 @@ class TestHangs:
         assert parties.attendance.left_out["b"] == 0
         assert parties.attendance.held_up["a"] >= 300
 
+    def test_a_wait_until_a_tick_ends_as_that_tick_begins(
+        self, net: Net, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pulled: list[float] = []
+        pull = Session.pull
+
+        def noted(session: Session, timeout: float | None) -> bool:
+            assert timeout is not None
+            pulled.append(timeout)
+            return pull(session, timeout)
+
+        monkeypatch.setattr(Session, "pull", noted)
+        fabric = net.fabric()
+        tick = fabric.now() + 20
+        fabric.run(Parties(fabric).wait_until(tick))
+        assert fabric.now() >= tick
+        # The tick before it is waited for, and no part of the tick itself.
+        assert 0 < max(pulled) <= 0.020
+
     def test_wait_waits(self, net: Net) -> None:
         net.agent()
         fabric = net.fabric()

@@ -409,14 +409,23 @@ class TestRealTime:
         # 500 ms / 125 ms
         assert clock.num_fitting("step", 500) == 4
         assert clock.num_fitting("fuse", 500) == 1
-        # It is 10,125 now, and the tick of the deadline counts; of a fuse nothing is known.
+        # It is 10,125 now, and a step ends when the deadline begins; of a fuse nothing is known.
         assert clock.fits("step", 10_250)
         assert not clock.fits("step", 10_249)
-        assert clock.fits("fuse", 10_126)
-        assert not clock.fits("fuse", 10_125)
+        assert clock.fits("fuse", 10_125)
+        assert not clock.fits("fuse", 10_124)
         # One that was interrupted says nothing of the next; two in a row do.
         for took, fitting in ((2.0, 4), (1.0, 0), (1.0, 0), (0.125, 4)):
             clock.begin()
             seconds[0] += took
             clock.work("step")
             assert clock.num_fitting("step", 500) == fitting
+        # Of the last five 2, 1, 1, 1/8, 1/8: all but one took at most a second, and a step begins
+        # with an encoding, of 1/4.
+        for kind, took in (("step", 0.125), ("encode", 0.25)):
+            clock.begin()
+            seconds[0] += took
+            clock.work(kind)
+        now = clock.now()
+        assert clock.fits("step", now + 1250)
+        assert not clock.fits("step", now + 1249)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from types import coroutine as awaitable_generator
@@ -51,6 +51,9 @@ EngineWork = Literal["exchange", "evaluation", "checkpoint"]
 
 TICKS_PER_SECOND = 1000
 
+# By so many units of a kind a real clock tells how long the next one takes.
+_NUM_REMEMBERED = 5
+
 # So many units of work fit where work costs no time.
 UNBOUNDED = 10_000
 
@@ -82,10 +85,8 @@ class RealClock:
 
     def __init__(self) -> None:
         self._began = 0.0
-        # By kind, how long the last unit took, and the shorter of the last two: one that was
-        # interrupted says nothing of the next.
-        self._last: dict[str, float] = {}
-        self._seconds: dict[str, float] = {}
+        # By kind, how long the last units took.
+        self._last: dict[str, deque[float]] = {}
         # By kind, how many units were done and how long they took together.
         self.num_units: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
@@ -101,21 +102,29 @@ class RealClock:
     def work(self, kind: str) -> None:
         """Real time passes by itself; how much it was is remembered."""
         took = time.perf_counter() - self._began
-        self._seconds[kind] = min(took, self._last.get(kind, took))
-        self._last[kind] = took
+        self._last.setdefault(kind, deque(maxlen=_NUM_REMEMBERED)).append(took)
         self.num_units[kind] += 1
         self.seconds[kind] = self.seconds.get(kind, 0.0) + took
 
     def fits(self, kind: str, deadline: int) -> bool:
         """By how long the last units took; before there was any, until the deadline itself."""
-        # A tick that has begun is not over.
-        left = (deadline + 1) * 1_000_000 - time.monotonic_ns()
-        return left > self._seconds.get(kind, 1e-3) * 1e9
+        needed = self._at_most(kind)
+        if kind == "step" and needed:
+            needed += self._at_most("encode")  # which every local step begins with
+        return deadline * 1_000_000 - time.monotonic_ns() >= needed * 1e9
 
     def num_fitting(self, kind: str, timeout: int) -> int:
         """By how long the last units took; 1 before there was any."""
-        seconds = self._seconds.get(kind)
+        # The shorter of the last two: one that was interrupted says nothing of the next.
+        seconds = min(list(self._last.get(kind, ()))[-2:], default=0.0)
         return 1 if not seconds else int(timeout / TICKS_PER_SECOND / seconds)
+
+    def _at_most(self, kind: str) -> float:
+        """Seconds that the next unit hardly exceeds: all but one of the last took no longer.
+
+        Whoever goes on after the deadline holds everybody up, so this rather errs upwards.
+        """
+        return sorted(self._last.get(kind, (0.0,)))[-2:][0]
 
 
 @dataclass
@@ -271,6 +280,10 @@ class Fabric(ABC):
 
     def hand_out(self) -> None:  # noqa: B027
         """Have all calls leave now: whoever sent them will compute before it waits."""
+
+    def last_before(self, tick: int) -> int:
+        """The last tick that ``receive`` waits for so that it is this one afterwards."""
+        return tick
 
     def pass_time(self, on: EngineWork) -> None:  # noqa: B027
         """Let pass what the run's own work takes; on a real clock it passes by itself."""

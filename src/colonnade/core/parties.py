@@ -266,7 +266,8 @@ class Parties:
 
     async def wait_until(self, tick: int) -> None:
         """Let time pass until a ``tick``; what arrives meanwhile is kept for ``arrival``."""
-        while (reply := await self.fabric.receive(tick)) is not None:
+        last = self.fabric.last_before(tick)
+        while (reply := await self.fabric.receive(last)) is not None:
             self._set_aside(reply)
 
     async def settle(self) -> None:

@@ -237,7 +237,7 @@ class OpenModel:
                 )
             except PartyFailed:
                 # It may have refused the samples before: then that is why, and is raised.
-                self._fabric.run(telling.wait_until(telling.now()))
+                self._fabric.run(telling.wait_until(telling.now() + 1))
                 raise
             finally:
                 self._forget(name, called, told)

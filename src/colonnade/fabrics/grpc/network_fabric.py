@@ -300,6 +300,10 @@ class GrpcFabric(Fabric):
                 fabric._times.leave(fabric.elapsed_seconds())
         self._session.write_out()
 
+    def last_before(self, tick: int) -> int:
+        """The one before: a wait for a tick lasts until that has passed."""
+        return tick - 1
+
     def heard_since(self, party: str, tick: int) -> bool:
         """Whether anything came from a party after a tick, for any fabric of the session."""
         return self._session.signs(party).heard > tick
