@@ -26,6 +26,7 @@ class Attendance:
         left_out: Questions that went on without a party's answer.
         held_up: Ticks for which the label holder waited for this party when everybody else had
             answered.
+        took: By party that was late, the ticks that its last late answer took.
         is_disturbed: Whether anybody ever failed to answer in time.
     """
 
@@ -35,8 +36,7 @@ class Attendance:
         self.held_up = dict.fromkeys(self.late, 0)
         # Late answers since the last one in time.
         self._late_in_a_row = dict.fromkeys(self.late, 0)
-        # By party, what its last late answer took, in ticks.
-        self._took: dict[str, int] = {}
+        self.took: dict[str, int] = {}
         # By party, the tick at which it was given up.
         self._away: dict[str, int] = {}
         self.is_disturbed = False
@@ -73,7 +73,7 @@ class Attendance:
         asked = set(names)
         if ticks is None:
             return asked
-        slow = {name for name in self.starving if self._took.get(name, 0) > ticks}
+        slow = {name for name in self.starving if self.took.get(name, 0) > ticks}
         return asked - slow or asked
 
     def forgive(self) -> None:
@@ -88,7 +88,7 @@ class Attendance:
         elif took is not None and party in self.late:
             self.late[party] += 1
             self._late_in_a_row[party] += 1
-            self._took[party] = took
+            self.took[party] = took
 
     def gave_up(self, names: Iterable[str], since: int, tick: int) -> None:
         """A question goes on without these, after a wait for them alone from ``since`` on."""
@@ -111,7 +111,7 @@ class Attendance:
             "left_out": dict(self.left_out),
             "held_up": dict(self.held_up),
             "late_in_a_row": dict(self._late_in_a_row),
-            "took": dict(self._took),
+            "took": dict(self.took),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -121,7 +121,7 @@ class Attendance:
             (self.left_out, "left_out"),
             (self.held_up, "held_up"),
             (self._late_in_a_row, "late_in_a_row"),
-            (self._took, "took"),
+            (self.took, "took"),
         ):
             counts.update(state.get(name, {}))
         # Ticks of another process mean nothing here: the first sign of a party ends its absence.

@@ -18,7 +18,7 @@ from colonnade.core.numerics import NUMERICS
 from colonnade.core.patience import Patience
 from colonnade.quality.headline import headline_of
 from colonnade.run.assembly import Blueprint
-from colonnade.run.attending import attendance_of
+from colonnade.run.attending import attendance_of, tardiness_of, warnings_of_tardiness
 from colonnade.run.missing_blocks import Findings
 from colonnade.run.spec import CHOICES
 
@@ -85,6 +85,7 @@ def progress_line(
         "computing": {name: item.seconds_computing for name, item in traffic.items()},
         **({"privacy": spent} if spent else {}),
         **_delays(federation),
+        **tardiness_of(federation),
     }
 
 
@@ -188,6 +189,8 @@ def summarize(
     local_steps: dict[str, int] = federation.fabric.run(federation.aside().ask("local_steps"))
     computing = {name: item.seconds_computing for name, item in traffic.items()}
     spent = privacy_spent(federation)
+    told = (findings or Findings()).plain
+    told["warnings"] += warnings_of_tardiness(federation, loop.exchange)
     return {
         "method": spec.method.info.name,
         "task": blueprint.task.kind,
@@ -203,7 +206,7 @@ def summarize(
         "num_samples": dict(blueprint.num_samples),
         "num_complete": dict(blueprint.num_complete),
         "num_rows": dict(blueprint.num_rows),
-        **(findings or Findings()).plain,
+        **told,
         "start": start,
         # How a first training ended, if this is the second, on all rows.
         "refit": None,
@@ -231,7 +234,7 @@ def summarize(
         },
         "refusal": None if refusal is None else {"party": refusal.party, "reason": str(refusal)},
         "fault": None if fault is None else {"party": fault.party, "reason": str(fault)},
-        "findings": dict(spec.method.findings(federation.holder)),
+        "findings": {**spec.method.findings(federation.holder), **tardiness_of(federation)},
         "lineage": lineage,
         "seed": spec.seed,
         "revision": revision(),

@@ -147,7 +147,16 @@
     }
     const waits = waitedFor(), all = total(waits);
     const [most] = Object.entries(waits).sort((a, b) => b[1] - a[1]);
-    if (most) tile("held", most[0], most[0], `${share(most[1] / all)} of the label holder's waiting`);
+    if (most) tile("held", most[0], most[0], `${share(most[1] / all)} of the label holder's waiting${missed(last)}`);
+  }
+
+  // Who was left out of how many questions so far, and who always comes too late.
+  function missed(line) {
+    const found = Object.entries((line && line.left_out) || {}).map(([party, times]) => {
+      const starves = (line.starving || []).includes(party);
+      return `${party} left out ${times.toLocaleString("en")} times${starves ? ", always late" : ""}`;
+    });
+    return found.length ? ` · ${found.join(" · ")}` : "";
   }
 
   function waitedFor() {
@@ -454,6 +463,9 @@
     const end = run.end && (run.end.refusal || run.end.fault);
     if (end && !run.marks.some((mark) => mark.what === "refused" || mark.text === end.reason)) {
       found.push({what: run.end.stopped_by, elapsed: run.end.elapsed_seconds, exchange: run.end.exchanges, party: end.party, text: end.reason});
+    }
+    for (const text of (run.end && run.end.warnings) || []) {
+      found.push({what: "warning", elapsed: run.end.elapsed_seconds, exchange: run.end.exchanges, party: null, text});
     }
     if (!found.length) return;
     found.sort((a, b) => b.exchange - a.exchange);
