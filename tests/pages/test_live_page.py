@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -174,6 +175,22 @@ def test_it_follows_a_run_that_goes_on(
     tab.wait_for_function(
         "document.getElementById('status-text').textContent === 'the service has ended'"
     )
+
+
+def test_it_shows_who_is_left_out_and_who_always_comes_too_late(
+    browse: Browse, serve: Callable[[Path], LiveService], run: Path
+) -> None:
+    line = lines_of(run, "exchange")[-1]
+    missed = {"late": {"telco": 400}, "left_out": {"telco": 1200, "shop": 3}, "starving": ["telco"]}
+    append(run, "metrics.jsonl", **line, **missed)
+    summary = json.loads((run / "summary.json").read_text())
+    summary["warnings"] = ["'telco' answers, but always too late to take part"]
+    (run / "summary.json").write_text(json.dumps(summary))
+    tab = opened(browse(), serve(run))
+    shown = tab.text_content("#tile-held-sub") or ""
+    assert "telco left out 1,200 times, always late" in shown
+    assert "shop left out 3 times" in shown
+    assert summary["warnings"][0] in tab.text_content("#marks")
 
 
 def test_it_works_by_keyboard(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pandas as pd
 import pytest
 
 from colonnade.core.attendance import Attendance
+from colonnade.core.parties import Parties, Patience
 from colonnade.fabrics.in_process import InProcess
-from colonnade.core.parties import Parties
+from colonnade.federate.alignment import preparing
 from colonnade.report import write_report
 from colonnade.run.attending import Attending, tardiness_of, warnings_of_tardiness
 from colonnade.run.fit import fit
@@ -65,6 +67,17 @@ def test_the_first_sign_of_a_party_ends_an_absence_of_before() -> None:
     after.restore(before.state())
     assert after.here(names, fabric) == ("telco",)
     assert (after.away, after.left_out) == (("shop",), {"shop": 3, "telco": 2})
+
+
+@pytest.mark.parametrize("then", ["stop", "continue"])
+def test_only_the_beginning_and_the_end_have_more_time_than_the_timeout(then: Any) -> None:
+    """As the table in docs/network.md says."""
+    short, long = (Patience(timeout=ticks, then=then) for ticks in (100, 700_000))
+    assert preparing(short) == Patience(timeout=600_000, then="stop")
+    assert short.at_the_end() == Patience(timeout=10_000, then="continue")
+    for patience in (long, Patience(then=then)):
+        assert preparing(patience) == replace(patience, then="stop")
+        assert patience.at_the_end() == replace(patience, then="continue")
 
 
 class TestNews:

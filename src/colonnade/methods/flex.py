@@ -18,8 +18,9 @@ Paper: Castiglia et al. 2023, Algorithms 1 and 2, section IV (local optimizers),
 6. Adaptive Flex-VFL with ``pace = "now"`` (ours) takes τ from how many steps fit by the clock in
    every exchange, not in the first only. Algorithm 2 uses the exchange before: a party that wakes
    up then takes many steps with the rate of few.
-7. Whether another step fits is a question of its ``step`` cost; the encoding that it begins with
-   may end after the deadline. In the paper's time units encoding costs nothing of its own.
+7. On the simulated clock, whether another step fits is a question of its ``step`` cost; the
+   encoding that it begins with may end after the deadline. In the paper's time units encoding costs
+   nothing of its own.
 
 Legend: Φ: snapshot of all embeddings and the fusion model; τ_k: local steps of party k; w̄_k: the
 largest of its weights; A_k: its configured learning rate.

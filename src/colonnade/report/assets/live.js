@@ -152,10 +152,9 @@
 
   // Who was left out of how many questions so far, and who always comes too late.
   function missed(line) {
-    const found = Object.entries((line && line.left_out) || {}).map(([party, times]) => {
-      const starves = (line.starving || []).includes(party);
-      return `${party} left out ${times.toLocaleString("en")} times${starves ? ", always late" : ""}`;
-    });
+    const starving = new Set(line && Array.isArray(line.starving) ? line.starving : []);
+    const found = Object.entries((line && line.left_out) || {}).filter(([, times]) => isNumber(times)).map(([party, times]) =>
+      `${party} left out ${times.toLocaleString("en")} times${starving.has(party) ? ", always late" : ""}`);
     return found.length ? ` · ${found.join(" · ")}` : "";
   }
 
