@@ -46,7 +46,18 @@ class Each:
     by_party: Mapping[str, Value]
 
     def of(self, party: str, verb: str) -> Value:
-        """A party's own value, for a call of ``verb``; ProtocolError if it has none."""
+        """A party's own value.
+
+        Args:
+            party: Whose.
+            verb: What is called with it, for the message.
+
+        Returns:
+            The value.
+
+        Raises:
+            ProtocolError: If there is none for that party.
+        """
         if party not in self.by_party:
             known = sorted(self.by_party)
             raise ProtocolError(
