@@ -16,6 +16,7 @@ from colonnade.core.messages import Batch, Call
 from colonnade.core.parties import Arrival, Parties, Patience
 from colonnade.fabrics.durations import Constant, Duration, Exponential, Stopwatch, Trace, Uniform
 from colonnade.fabrics.simulated import Engine, Profile, Simulated
+from colonnade.methods.asynchronous import Asynchronous
 from colonnade.methods.flex import Flex
 from colonnade.quality.evaluation import evaluate
 from federations import make_federation, mlp, train
@@ -370,6 +371,27 @@ class TestPatience:
         train(federation, 3)
         # The others answer after 12 ticks, then 15; p1 90 later, every time.
         assert federation.parties.attendance.held_up == {"p0": 0, "p1": 3 * 90, "p2": 0}
+
+    def test_the_first_table_takes_one_round_trip_and_not_one_a_batch(self) -> None:
+        federation = make_federation(
+            2, method=Asynchronous(), fabric="simulated", default_profile=profile(latency=50)
+        )
+        num_batches = federation.holder.parts["train"].plan.num_batches
+        assert num_batches > 2
+        federation.fabric.run(federation.method.begin(federation.holder, federation.parties))
+        # 50 down, an encoding of 2 a batch, 50 up
+        assert federation.fabric.now() == 100 + 2 * num_batches
+
+    def test_flex_hands_out_its_orders_before_it_takes_steps_of_its_own(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        federation = make_federation(2, method=Flex(), fabric="simulated")
+        done: list[str] = []
+        hand_out, step = federation.fabric.hand_out, federation.holder.step
+        monkeypatch.setattr(federation.fabric, "hand_out", lambda: (done.append("out"), hand_out()))
+        monkeypatch.setattr(federation.holder, "step", lambda: (done.append("step"), step()))
+        train(federation, 1)
+        assert done[:2] == ["out", "step"]
 
     def test_exactly_patient_enough(self) -> None:
         assert makespan(3, patience=Patience(timeout=15)) == 12 + 2 * 15

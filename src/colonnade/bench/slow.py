@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from colonnade.bench.slow_federation import PARTIES, Reached, SlowFederation
+from colonnade.bench.slow_federation import PARTIES, SLOW, Reached, SlowFederation
 from colonnade.run.history import recorded_lines
 from colonnade.run.measured_profile import measured_profile
+from colonnade.run.storage import read_json
 from colonnade.run.timeline_file import timeline_lines
 
 __all__ = ["CASES", "bench_slow"]
@@ -30,9 +31,11 @@ _SHARE = 0.9
 _FAST_SHARE = 0.6
 _SHARE_EXCHANGES = 1000
 _SHARE_SEED = 2
-# Ticks: an exchange of Flex, and how long it waits for an upload.
+# Ticks: an exchange of Flex, how long it waits for an upload, and how long so that the slow party
+# takes part in every exchange.
 _TIMEOUT = 20
 _PATIENCE = 100
+_WAITING = 1000
 # So long each party stands still in its turn, in seconds, and so many uploads of everybody.
 _TURN = 1.0
 _ROUNDS = 100
@@ -49,7 +52,7 @@ _METHODS: Mapping[str, tuple[Any, float]] = {
     "easter": ("easter", 0.1),
 }
 CASES = (
-    *("splitnn", "async", "vafl", "flex", "flex-exchange"),
+    *("splitnn", "async", "vafl", "flex", "flex-waiting", "flex-exchange"),
     *(f"simulated-{name}" for name in _METHODS),
     *("round-robin-splitnn", "round-robin-async"),
 )
@@ -109,20 +112,25 @@ class _Bench:
         ):
             if case.startswith(prefix):
                 return measure(case.removeprefix(prefix))
-        return self.slowed(case)
+        if case == "flex-waiting":
+            return self.slowed(case, "flex", {"patience": {"timeout": _WAITING}}, runs=1)
+        return self.slowed(case, case, {}, runs=1 if case == "splitnn" else self._runs)
 
     def _settings(self, name: str) -> dict[str, Any]:
         return _settings(name) | {"stop": {"exchanges": 20_000, "target": self._target}}
 
-    def slowed(self, name: str) -> dict[str, Any]:
+    def slowed(
+        self, case: str, name: str, other: Mapping[str, Any], *, runs: int
+    ) -> dict[str, Any]:
         """Wall time to the target with a slow party over that without, in turns."""
+        settings = {**self._settings(name), **other}
         pairs = [
-            (self._train(name, _SLOW), self._train(name, 0.0))
-            for _ in range(self._runs if name != "splitnn" else 1)
+            tuple(self._federation.train(settings, delay=delay) for delay in (_SLOW, 0.0))
+            for _ in range(runs)
         ]
         slow, quick = ([pair[place] for pair in pairs] for place in (0, 1))
         return {
-            "case": name,
+            "case": case,
             "ratio": _median(slow) / _median(quick),
             "unit": f"wall time to accuracy {self._target:g}, one party behind 200 ms / without",
             "against": "itself with no delay, in turns",
@@ -131,6 +139,9 @@ class _Bench:
             "seconds_against": _median(quick),
             "exchanges": [item.exchanges for item in slow],
             "exchanges_against": [item.exchanges for item in quick],
+            # What the slow party missed, and for how long the others waited for it.
+            "missed": [_attendance(item, "left_out") for item in slow],
+            "held_up_seconds": [_attendance(item, "held_up_seconds") for item in slow],
             "target": self._target,
             "curves": [_curve(item.directory) for item in slow],
             "curves_against": [_curve(item.directory) for item in quick],
@@ -141,15 +152,21 @@ class _Bench:
         run = self._train("flex", 0.0)
         lines = [line for line in timeline_lines(run.directory) if line["kind"] == "intervals"]
         ends: dict[int, float] = {}
-        trips = []
+        trips, lasts, rests, between = [], [], [], []
         for line in lines:
             waits = line["label_holder"].get("waiting", ())
-            if own := [end - begin for begin, end, *party in waits if party]:
-                trips.append(sum(own))
+            own = [(begin, end) for begin, end, *party in waits if party]
             # The wait until the timeout is for nobody.
-            until = [end for _, end, *party in waits if not party]
+            until = [(begin, end) for begin, end, *party in waits if not party]
+            if own:
+                trips.append(sum(end - begin for begin, end in own))
             if until:
-                ends[line["exchange"]] = until[-1]
+                ends[line["exchange"]] = until[-1][1]
+                rests.append(until[-1][1] - until[-1][0])
+            if own and until:
+                lasts.append(until[-1][1] - own[-1][1])
+                if (before := ends.get(line["exchange"] - 1)) is not None:
+                    between.append(own[0][0] - before)
         whole = [ends[number + 1] - ends[number] for number in ends if number + 1 in ends]
         took, trip = statistics.median(whole), statistics.median(trips)
         return {
@@ -160,6 +177,11 @@ class _Bench:
             "runs": len(whole),
             "seconds": took,
             "seconds_round_trip": trip,
+            # Where the rest goes, by medians: from the last upload to the end of the timeout, of
+            # that doing nothing, and from there to the next wait for an upload.
+            "seconds_local_steps": statistics.median(lasts),
+            "seconds_idle": statistics.median(rests),
+            "seconds_between": statistics.median(between),
         }
 
     def simulated(self, name: str) -> dict[str, Any]:
@@ -215,6 +237,11 @@ class _Bench:
 
 def _median(runs: list[Reached]) -> float:
     return statistics.median(item.seconds for item in runs)
+
+
+def _attendance(run: Reached, what: str) -> float:
+    """A figure of the slow party."""
+    return float(read_json(run.directory / "summary.json")["attendance"][what][SLOW])
 
 
 def _curve(directory: Path) -> list[list[float]]:

@@ -80,7 +80,7 @@ GOALS: Mapping[str, Mapping[str, Goal]] = {
 # Cases without a goal that can be measured by themselves.
 WITHOUT_GOAL = {
     "serve": ("rows-bare", "p50-bare", "frozen-bare", "killed-bare"),
-    "slow": ("splitnn", "round-robin-splitnn", "round-robin-async"),
+    "slow": ("splitnn", "flex-waiting", "round-robin-splitnn", "round-robin-async"),
 }
 
 
