@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Collection, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from colonnade.serve.breaker import Breakers
-from colonnade.serve.gathering import GRACE_SECONDS, Gathering, TooLate
+from colonnade.serve.gathering import GRACE_SECONDS, Gathering
 from colonnade.serve.predictor import ServedExchange, Unanswered
 
 
@@ -32,17 +31,23 @@ class Recording:
         """Nothing is open."""
 
 
+class Patient(Gathering):
+    """Gives nobody up, however long this machine takes to begin an exchange."""
+
+    def _give_up(self, item: Any) -> None:
+        """Go on waiting."""
+
+
 def asked_with(breakers: Breakers, patience: float) -> tuple[float, Collection[str], float]:
     """Of an exchange for one request: its deadline, whom it leaves out, and when it began."""
     predictor: Any = Recording()
     before = time.monotonic()
 
     async def ask() -> None:
-        gathering = Gathering(
+        gathering = Patient(
             predictor, breakers, most_waiting=9, most_together=9, watch=lambda *_: None
         )
-        with contextlib.suppress(TooLate):
-            await gathering.ask(("a",), arrived=before, patience=patience)
+        await gathering.ask(("a",), arrived=before, patience=patience)
         await gathering.drain()
 
     asyncio.run(ask())

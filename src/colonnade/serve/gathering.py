@@ -24,7 +24,7 @@ Found = Outcome | Unanswered
 # Beyond its deadline a caller waits this long for an exchange that is about to end.
 GRACE_SECONDS = 0.02
 # A request is read in one turn of the event loop and waits for an exchange in the next.
-_QUIET_TURNS, _MOST_TURNS = 2, 20
+_QUIET_TURNS, _LONGEST_ARRIVAL = 2, 0.002
 
 
 class Busy(ColonnadeError):
@@ -139,10 +139,12 @@ class Gathering:
         """Let requests in that are here already: the sockets are looked at once a turn.
 
         Of many callers who were answered together, the first to ask again would have an exchange
-        of its own, and all others would wait for it. Nobody who is not here yet is waited for.
+        of its own, and all others would wait for it. Nobody who is not here yet is waited for, and
+        nobody waits for long where requests never end.
         """
         num_quiet, known = 0, self._num_waiting
-        for _ in range(_MOST_TURNS):
+        until = time.monotonic() + _LONGEST_ARRIVAL
+        while time.monotonic() < until:
             await asyncio.sleep(0)
             num_quiet = num_quiet + 1 if self._num_waiting == known else 0
             known = self._num_waiting
