@@ -15,8 +15,11 @@ _MENDED = {
     '<aside class="toc-drawer': '<aside aria-label="On this page" class="toc-drawer',
     # The page of the search has no heading until something was sought.
     '<div id="search-results">': '<h1>Search</h1><div id="search-results">',
-    # Code that scrolls sideways must be reachable without a mouse.
+    # Code and tables that scroll sideways must be reachable without a mouse.
     "<pre>": '<pre tabindex="0">',
+    '<div class="table-wrapper ': '<div tabindex="0" class="table-wrapper ',
+    # An empty heading of a column is read aloud as one; an empty cell is not.
+    '<th class="head"><p></p></th>': '<td class="head"></td>',
 }
 
 
