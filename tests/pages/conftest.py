@@ -24,7 +24,8 @@ FLAGS = [
 Browse = Callable[..., Any]
 
 
-@pytest.fixture(scope="session")
+# No longer than a module: Playwright keeps an event loop in this thread, where others run theirs.
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:

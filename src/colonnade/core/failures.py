@@ -17,13 +17,14 @@ from colonnade.core.errors import (
     Diverged,
     NoAnswer,
     PartyFailed,
+    ProtocolError,
     Refused,
     StorageError,
 )
 from colonnade.core.messages import Reply
 from colonnade.core.respondent import Awaited, Fault
 
-__all__ = ["bad_reply", "failure_of", "no_answer", "not_finite"]
+__all__ = ["bad_reply", "failure_of", "no_answer", "no_value", "not_finite"]
 
 # Failures that are decisions: they keep their kind on the way.
 _REFUSALS: Mapping[str, type[Refused]] = {"Refused": Refused, "BudgetSpent": BudgetSpent}
@@ -87,3 +88,8 @@ def no_answer(silent: Iterable[str], verb: str, exchange: int, timeout: int | No
         "check that party, raise patience.timeout, or use a method that goes on without it",
         parties=parties,
     )
+
+
+def no_value(party: str, verb: str) -> ProtocolError:
+    """Names the party for which a call with a value for each party has none."""
+    return ProtocolError(f"'{verb}': no value for party '{party}' among those for each party")

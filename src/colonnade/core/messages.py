@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from colonnade.core.errors import ProtocolError
-
 __all__ = [
     "Batch",
     "Call",
@@ -44,26 +42,6 @@ class Each:
     """An argument that differs by party; ``by_party`` has everybody's value."""
 
     by_party: Mapping[str, Value]
-
-    def of(self, party: str, verb: str) -> Value:
-        """A party's own value.
-
-        Args:
-            party: Whose.
-            verb: What is called with it, for the message.
-
-        Returns:
-            The value.
-
-        Raises:
-            ProtocolError: If there is none for that party.
-        """
-        if party not in self.by_party:
-            known = sorted(self.by_party)
-            raise ProtocolError(
-                f"'{verb}': no value for party '{party}'; there are values for {known}"
-            )
-        return self.by_party[party]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from colonnade.core.batches import BatchPlan
 from colonnade.core.doors import Door
 from colonnade.core.errors import NoAnswer, ProtocolError
 from colonnade.core.fabric import Fabric
-from colonnade.core.failures import bad_reply, failure_of, no_answer
+from colonnade.core.failures import bad_reply, failure_of, no_answer, no_value
 from colonnade.core.messages import Batch, Call, Each, Reply, Summand, pack_reply, unpack_reply
 from colonnade.core.patience import Arrival, Patience
 from colonnade.core.presence import Presence
@@ -335,9 +335,10 @@ class Parties:
         summand: Summand | None = None,
     ) -> int:
         if any(type(item) is Each for item in arguments):
-            arguments = tuple(
-                item.of(party, verb) if type(item) is Each else item for item in arguments
-            )
+            try:
+                arguments = tuple(x.by_party[party] if type(x) is Each else x for x in arguments)
+            except KeyError as error:
+                raise no_value(party, verb) from error
         number = self._next_id
         self._next_id += 1
         call = Call(number, party, verb, arguments, self.exchange, wants_reply, summand)
