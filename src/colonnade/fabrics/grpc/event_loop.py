@@ -17,9 +17,18 @@ __all__ = ["event_loop", "run_there"]
 T = TypeVar("T")
 
 
-@cache
+# The lanes of an agent begin at the same time, and a cache alone would give each its own loop.
+_ASKING = threading.Lock()
+
+
 def event_loop() -> asyncio.AbstractEventLoop:
     """The loop, started when it is first needed."""
+    with _ASKING:
+        return _only_loop()
+
+
+@cache
+def _only_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
 
     def turn() -> None:
