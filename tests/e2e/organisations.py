@@ -13,6 +13,7 @@ command of the command line, in a directory.
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import os
 import select
@@ -24,7 +25,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -123,11 +124,18 @@ log_every = 1
 FULL_BYTES = 400
 
 
+# Below the ports of outgoing connections, one of which might have it before the process that is to
+# listen there; processes that run tests beside each other begin at different ones.
+_PORTS = (20_000 + number % 12_000 for number in itertools.count(os.getpid() * 1009))
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of this machine on which nobody listens."""
+    for port in _PORTS:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("ports never end")
 
 
 class Process:

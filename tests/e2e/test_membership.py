@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -21,6 +19,7 @@ from colonnade.cli.main import main
 from colonnade.core.errors import IdentityRefused
 from colonnade.federate.party_home import own_identity
 from colonnade.federate.renewal import renew
+from e2e.organisations import free_port
 from messages import says
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
@@ -63,22 +62,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def free_ports(number: int) -> list[int]:
-    """Ports below those that the system gives to others, from a place of this process's own."""
-    found: list[int] = []
-    port = 20_000 + os.getpid() % 10_000
-    while len(found) < number:
-        port += 1
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            found.append(port)
-    return found
-
-
 @pytest.fixture
 def hub(place: Path, run: Run) -> Iterator[subprocess.Popen[str]]:
     """A federation, and the process that answers for it."""
-    address, enrolment = (f"127.0.0.1:{port}" for port in free_ports(2))
+    address, enrolment = (f"127.0.0.1:{free_port()}" for _ in range(2))
     made = run(
         "federation", "init", "fed", "--name", "bank", "--address", address,
         "--enrolment", enrolment,

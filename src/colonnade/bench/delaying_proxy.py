@@ -70,7 +70,11 @@ class _Passing:
             await listener.serve_forever()
 
     def _listen_to_control(self) -> None:
-        self._seconds = self._control.recv()
+        try:
+            self._seconds = self._control.recv()
+        except EOFError:
+            # Its parent was killed, and nobody else would end it.
+            raise SystemExit from None
         self._control.send(None)
 
     async def _accept(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
