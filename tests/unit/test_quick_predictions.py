@@ -179,3 +179,23 @@ def test_plain_requests_don_t_go_the_long_way(monkeypatch: pytest.MonkeyPatch) -
         return status
 
     assert asyncio.run(ask()) == 200
+
+
+def test_a_failure_tells_nobody_what_it_quotes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(*_: Any) -> tuple[int, bytes]:
+        raise ValueError("of customer 4711")
+
+    monkeypatch.setattr("colonnade.serve.predict_route.predicted", fails)
+
+    async def ask() -> tuple[int, dict[bytes, bytes], Any]:
+        service, routes = application(None, lambda: 0.0)
+        answer = await asked(routes, GOOD, {})
+        await service.drain()
+        return answer
+
+    status, _, content = asyncio.run(ask())
+    assert (status, content) == (500, {"error": {"message": "internal error"}})
+    assert "ValueError" in caplog.text
+    assert "4711" not in caplog.text
