@@ -161,6 +161,7 @@ class OpenModel:
             blueprint.elsewhere,
             purpose=PREDICT,
             at_side=self._own,
+            waits_at_side=True,
             patience=blueprint.spec.patience,
         )
         self._fabric = GrpcFabric(self._session)

@@ -30,7 +30,6 @@ __all__ = ["Front", "FrontLimits", "FrontStatus"]
 RESERVED_FILES = 64
 # A connection's own, the front's end of the inner one, and the listener's end.
 _FILES_EACH = 3
-_CHUNK = 256 * 1024
 _MINUTE_SECONDS = 60.0
 # Addresses whose new connections are counted; the oldest are forgotten first.
 _MOST_ADDRESSES = 4096
@@ -93,16 +92,15 @@ class Front:
         """Listen at HOST:PORT; returns the port."""
         host, _, port = address.rpartition(":")
         host = host.strip("[]")
+        loop = asyncio.get_running_loop()
         try:
             if host == "::" and socket.has_dualstack_ipv6():
                 own = socket.create_server(
                     (host, int(port)), family=socket.AF_INET6, dualstack_ipv6=True
                 )
-                self._listener = await asyncio.start_server(self._accepted, sock=own, limit=_CHUNK)
+                self._listener = await loop.create_server(self._made, sock=own)
             else:
-                self._listener = await asyncio.start_server(
-                    self._accepted, host, int(port), limit=_CHUNK
-                )
+                self._listener = await loop.create_server(self._made, host, int(port))
         except (OSError, ValueError, OverflowError) as error:
             self._place.cleanup()
             raise ConfigError(
@@ -152,50 +150,55 @@ class Front:
         recent.append(now)
         return ""
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        address = _address_of(writer)
+    def _made(self) -> _End:
+        return _End(self._arrived)
+
+    def _arrived(self, end: _End) -> None:
+        """Somebody has connected; from here on a task of its own deals with it."""
+        address = _address_of(end.transport)
         refusal = self._refusal(address)
         if refusal:
             self.status.num_turned_away[refusal] += 1
-            writer.transport.abort()
+            end.transport.abort()
             return
         self.status.num_accepted += 1
         self.status.num_open += 1
         self._open[address] += 1
-        task = asyncio.current_task()
-        assert task is not None
+        task = asyncio.ensure_future(self._accepted(end, address))
         self._passing.add(task)
+
+    async def _accepted(self, end: _End, address: str) -> None:
         try:
-            await self._pass_on(reader, writer)
+            await self._pass_on(end)
         except (OSError, asyncio.CancelledError):
             pass  # either side has gone, or the hub ends
         finally:
-            writer.transport.abort()
+            end.transport.abort()
+            task = asyncio.current_task()
+            assert task is not None
             self._passing.discard(task)
             self.status.num_open -= 1
             self._open[address] -= 1
             if not self._open[address]:
                 del self._open[address]
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass_on(self, outer: _End) -> None:
         try:
             async with asyncio.timeout(self.limits.first_byte_seconds):
-                first = await reader.read(_CHUNK)
+                await outer.has_begun.wait()
         except TimeoutError:
             self.status.num_silent += 1
             return
-        if not first:
+        if outer.has_ended.is_set():
             return
-        self._let_the_kernel_notice(writer)
+        self._let_the_kernel_notice(outer.transport)
         if self._before_passing is not None:
             await self._before_passing()
-        inward, outward = await asyncio.open_unix_connection(str(self.socket), limit=_CHUNK)
+        loop = asyncio.get_running_loop()
+        _, inner = await loop.create_unix_connection(_End, str(self.socket))
         try:
-            outward.write(first)
-            ways = [
-                asyncio.ensure_future(_pump(reader, outward)),
-                asyncio.ensure_future(_pump(inward, writer)),
-            ]
+            outer.join(inner)
+            ways = [asyncio.ensure_future(end.has_ended.wait()) for end in (outer, inner)]
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
                 # The other way may still have last words.
@@ -203,21 +206,96 @@ class Front:
             finally:
                 for way in ways:
                     way.cancel()
-                await asyncio.gather(*ways, return_exceptions=True)
         finally:
-            outward.transport.abort()
+            inner.transport.abort()
 
-    def _let_the_kernel_notice(self, writer: asyncio.StreamWriter) -> None:
+    def _let_the_kernel_notice(self, transport: asyncio.Transport) -> None:
         """Have a peer found dead that confirms nothing; it tells slow from dead."""
-        connection = writer.get_extra_info("socket")
+        connection = transport.get_extra_info("socket")
         if connection is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
             milliseconds = int(self._gone_after * 1000)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
-def _address_of(writer: asyncio.StreamWriter) -> str:
+class _End(asyncio.Protocol):
+    """One end of a connection that is passed on: what comes in goes out at the other end.
+
+    Until it is joined to another end, it reads once and no more. Reading stops while the other
+    end's peer takes nothing.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(self, arrived: Callable[[_End], None] = lambda end: None) -> None:
+        self._arrived = arrived
+        self._first = b""
+        self._other: asyncio.Transport | None = None
+        # Something came, or the end of it.
+        self.has_begun = asyncio.Event()
+        self.has_ended = asyncio.Event()
+
+    def join(self, other: _End) -> None:
+        """Pass on what has come already, and all that comes from now on, both ways."""
+        self._other, other._other = other.transport, self.transport
+        for end, there in ((self, other), (other, self)):
+            there.transport.write(end._first)
+            end._first = b""
+            if end.has_ended.is_set():
+                _end_writing(there.transport)
+            else:
+                end.transport.resume_reading()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It begins."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._arrived(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand it on."""
+        if self._other is not None:
+            self._other.write(data)
+            return
+        self._first += data
+        self.transport.pause_reading()
+        self.has_begun.set()
+
+    def eof_received(self) -> bool:
+        """This way is over; the other one goes on."""
+        self._is_over()
+        return True
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """Both ways are over."""
+        self._is_over()
+
+    def _is_over(self) -> None:
+        if not self.has_ended.is_set():
+            self.has_ended.set()
+            self.has_begun.set()
+            if self._other is not None:
+                _end_writing(self._other)
+
+    def pause_writing(self) -> None:
+        """Its peer takes nothing: nothing more is read for it."""
+        if self._other is not None and not self._other.is_closing():
+            self._other.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Its peer takes more."""
+        if self._other is not None and not self._other.is_closing():
+            self._other.resume_reading()
+
+
+def _end_writing(transport: asyncio.Transport) -> None:
+    with contextlib.suppress(OSError, RuntimeError):
+        if not transport.is_closing():
+            transport.write_eof()
+
+
+def _address_of(transport: asyncio.Transport) -> str:
     """Whom a connection counts for: an IPv4 address, or an IPv6 network of 64 bits."""
-    peer = writer.get_extra_info("peername")
+    peer = transport.get_extra_info("peername")
     if not peer:
         return "unknown"
     try:
@@ -229,14 +307,6 @@ def _address_of(writer: asyncio.StreamWriter) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while content := await reader.read(_CHUNK):
-        writer.write(content)
-        await writer.drain()
-    with contextlib.suppress(OSError, RuntimeError):
-        writer.write_eof()
 
 
 def _num_open_files() -> int:

@@ -1,13 +1,12 @@
 """The fabric whose parties are elsewhere: calls leave over the hub's links.
 
 Calls are written out together when the method begins to wait, so that a synchronous step costs one
-round trip. A party of the label holder's own runs here, in a thread of its own.
+round trip. A party of the label holder's own runs in this process.
 """
 
 from __future__ import annotations
 
 import queue
-import threading
 import time
 import weakref
 from collections import Counter, deque
@@ -34,57 +33,17 @@ from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.answer_times import AnswerTimes
 from colonnade.fabrics.grpc.call_queue import Arrivals, CallQueue, Delivery, Lost, Signs
 from colonnade.fabrics.grpc.hub_lane import Lane
-from colonnade.fabrics.in_process import isolated_call
+from colonnade.fabrics.grpc.local_party import LocalParty
 
 __all__ = ["GrpcFabric", "Session"]
-
-
-class _LocalParty:
-    """The label holder's own party: executes calls in order, in a thread, without a link."""
-
-    def __init__(self, respondent: Respondent, arrivals: Arrivals, clock: Clock) -> None:
-        self._respondent = respondent
-        self._arrivals = arrivals
-        self._clock = clock
-        self.signs = Signs()
-        self._work: queue.SimpleQueue[tuple[Call | None, Any] | None] = queue.SimpleQueue()
-        name = f"colonnade {respondent.name}"
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        self._thread.start()
-
-    def send(self, call: Call | None, to: Any) -> None:
-        if call is None or call.wants_reply:
-            self.signs.ask(self._clock.now())
-        self._work.put((None if call is None else isolated_call(call), to))
-
-    def close(self) -> None:
-        self._work.put(None)
-        self._thread.join()
-
-    def _serve(self) -> None:
-        seconds = 0.0
-        while (item := self._work.get()) is not None:
-            call, to = item
-            if call is None:
-                reply = Reply(-1, self._respondent.name, 0)
-            else:
-                began = time.perf_counter()
-                reply = self._respondent.execute(call)
-                seconds += time.perf_counter() - began
-            if call is None or call.wants_reply or reply.failure is not None:
-                tick = self._clock.now()
-                awaited = call is None or call.wants_reply
-                self.signs.answer(tick, was_awaited=awaited)
-                delivery = Delivery(to, replace(reply, tick=tick), seconds, awaited)
-                self._arrivals.put(delivery)
-                seconds = 0.0
 
 
 class Session:
     """One use of the links, shared by a fabric and those beside it.
 
     A party's agent chooses its respondent by ``purpose``. ``at_side`` are respondents in this
-    process. Patience bounds the fabric's own waits (checkpoints, settling); a method's waits have
+    process; with ``waits_at_side`` they execute calls while the method waits, else in threads of
+    their own. Patience bounds the fabric's own waits (checkpoints, settling); a method's waits have
     their own deadlines.
     """
 
@@ -95,6 +54,7 @@ class Session:
         *,
         purpose: str,
         at_side: Mapping[str, Respondent] | None = None,
+        waits_at_side: bool = False,
         patience: Patience | None = None,
     ) -> None:
         own = dict(at_side or {})
@@ -111,7 +71,8 @@ class Session:
             elsewhere, purpose=purpose, arrivals=self._arrivals, clock=self.clock
         )
         self._local_parties = {
-            name: _LocalParty(item, self._arrivals, self.clock) for name, item in own.items()
+            name: LocalParty(item, self._arrivals, self.clock, waits=waits_at_side)
+            for name, item in own.items()
         }
         self._has_unwritten = False
 
@@ -155,6 +116,8 @@ class Session:
 
     def pull(self, timeout: float | None) -> bool:
         """Take in one arrival; False if none came in time."""
+        for local_party in self._local_parties.values():
+            local_party.catch_up()
         try:
             item = self._arrivals.get(timeout is None or timeout > 0, timeout)
         except queue.Empty:
