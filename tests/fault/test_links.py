@@ -311,10 +311,10 @@ class TestHangs:
         pulled: list[float] = []
         pull = Session.pull
 
-        def noted(session: Session, timeout: float | None) -> bool:
+        def noted(session: Session, timeout: float | None, num_wanted: int = 1) -> bool:
             assert timeout is not None
             pulled.append(timeout)
-            return pull(session, timeout)
+            return pull(session, timeout, num_wanted)
 
         monkeypatch.setattr(Session, "pull", noted)
         fabric = net.fabric()

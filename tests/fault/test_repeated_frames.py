@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections import Counter
 from typing import Any
@@ -15,7 +14,8 @@ from authority import hub_identity
 from colonnade.core.errors import ProtocolError
 from colonnade.core.fabric import RealClock
 from colonnade.core.messages import Call
-from colonnade.fabrics.grpc.call_queue import Arrivals, CallQueue, Delivery
+from colonnade.fabrics.grpc.arrivals import Arrivals, Delivery
+from colonnade.fabrics.grpc.call_queue import CallQueue
 from colonnade.fabrics.grpc.event_loop import run_there
 from colonnade.fabrics.grpc.frames import (
     CallBody,
@@ -146,7 +146,7 @@ class TestAtTheAgent:
 class TestAtTheHub:
     @pytest.fixture
     def arrivals(self) -> Arrivals:
-        return queue.SimpleQueue()
+        return Arrivals()
 
     @pytest.fixture
     def post(self, arrivals: Arrivals) -> CallQueue:
@@ -166,8 +166,7 @@ class TestAtTheHub:
 
     def delivered(self, arrivals: Arrivals) -> list[tuple[int, Any]]:
         found = []
-        while not arrivals.empty():
-            item = arrivals.get()
+        while (item := arrivals.take(0.0)) is not None:
             assert isinstance(item, Delivery)
             found.append((item.reply.id, item.reply.value))
         return found

@@ -79,7 +79,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A party's answer to one call; ``tick`` is when it reached the label holder."""
+    """A party's answer to one call; ``tick`` is when it reached the label holder.
+
+    ``at`` is the same in seconds, by the machine's performance counter; 0 where no link has it.
+    """
 
     id: int
     party: str
@@ -87,6 +90,7 @@ class Reply:
     value: Value = None
     failure: Failure | None = None
     tick: int = 0
+    at: float = field(default=0.0, compare=False)
 
 
 def pack_reply(reply: Reply) -> dict[str, Any]:

@@ -28,11 +28,15 @@ class AddressedFabric(GrpcFabric):
         session: The links.
         part: What the method calls the samples of the request.
         names: By party, what the party calls them.
+        gathers: Whether replies are taken up together: for a request of one batch.
     """
 
-    def __init__(self, session: Session, part: str, names: Mapping[str, str]) -> None:
+    def __init__(
+        self, session: Session, part: str, names: Mapping[str, str], *, gathers: bool = False
+    ) -> None:
         super().__init__(session)
         self._links, self._part, self._names = session, part, names
+        self.gathers = gathers
 
     def send(self, call: Call) -> None:
         """Send a call with its batches renamed."""
@@ -42,4 +46,4 @@ class AddressedFabric(GrpcFabric):
         """The same links, with a meter of its own."""
         if parts is not None:
             return super().aside(parts)
-        return AddressedFabric(self._links, self._part, self._names)
+        return AddressedFabric(self._links, self._part, self._names, gathers=self.gathers)

@@ -388,7 +388,9 @@ class OpenModel:
         return replace(
             self._federation,
             holder=self._federation.holder.over({}, presence),
-            fabric=AddressedFabric(self._session, request.part, names),
+            fabric=AddressedFabric(
+                self._session, request.part, names, gathers=plan.num_batches == 1
+            ),
         )
 
 

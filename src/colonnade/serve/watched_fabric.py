@@ -83,7 +83,7 @@ class WatchedFabric(Fabric):
             return None
         call, began = self._sent.pop(reply.id, (None, 0.0))
         if call is not None and not self._is_direct:
-            self._took(call.party, time.perf_counter() - began)
+            self._took(call.party, (reply.at or time.perf_counter()) - began)
         is_own = call is not None and call.verb == "infer" and call.summand is None
         if is_own and isinstance(reply.value, Tensor) and reply.failure is None:
             self.released[reply.party] = reply.value

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import queue
+import time
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 from colonnade.core.errors import PartyRestarted, ProtocolError, RunError
 from colonnade.core.fabric import TICKS_PER_SECOND, Clock
 from colonnade.core.messages import Call, Reply
+from colonnade.fabrics.grpc.arrivals import Arrivals, Delivery, Lost
 from colonnade.fabrics.grpc.frames import (
     CallBody,
     Frame,
@@ -21,25 +21,7 @@ from colonnade.fabrics.grpc.frames import (
 from colonnade.fabrics.grpc.link_settings import LinkSpec
 from colonnade.fabrics.grpc.outbox import Outbox
 
-__all__ = ["Arrivals", "CallQueue", "Delivery", "Lost", "Signs"]
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A reply for the fabric that made the call, and the seconds that its party computed."""
-
-    to: Any
-    reply: Reply
-    seconds: float
-    # False for the failure of a call that wanted no reply.
-    was_awaited: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A party has lost its half of the session."""
-
-    error: RunError
+__all__ = ["CallQueue", "Signs"]
 
 
 class Signs:
@@ -75,9 +57,6 @@ class Signs:
         if self._num_asked == self._num_answered:
             return None
         return max(self._asked_at, self.heard)
-
-
-Arrivals = queue.SimpleQueue[Delivery | Lost]
 
 
 class CallQueue:
@@ -180,7 +159,8 @@ class CallQueue:
         if call is None:
             reply = Reply(-1, self.party, 0, None, body.failure, tick)
         else:
-            reply = Reply(call.id, self.party, call.exchange, body.value, body.failure, tick)
+            at = time.perf_counter()
+            reply = Reply(call.id, self.party, call.exchange, body.value, body.failure, tick, at)
         awaited = call is None or call.wants_reply
         self.signs.answer(tick, was_awaited=awaited)
         self._arrivals.put(Delivery(to, reply, body.seconds, awaited))

@@ -27,7 +27,8 @@ from colonnade.core.errors import (
     RunError,
 )
 from colonnade.core.fabric import Clock
-from colonnade.fabrics.grpc.call_queue import Arrivals, CallQueue
+from colonnade.fabrics.grpc.arrivals import Arrivals
+from colonnade.fabrics.grpc.call_queue import CallQueue
 from colonnade.fabrics.grpc.event_loop import event_loop, run_there
 from colonnade.fabrics.grpc.frames import (
     RELEASE,

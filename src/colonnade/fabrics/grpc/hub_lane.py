@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from colonnade.core.fabric import Clock
-from colonnade.fabrics.grpc.call_queue import Arrivals, CallQueue
+from colonnade.fabrics.grpc.arrivals import Arrivals
+from colonnade.fabrics.grpc.call_queue import CallQueue
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.link_settings import LinkSpec
 

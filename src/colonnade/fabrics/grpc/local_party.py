@@ -12,7 +12,8 @@ from typing import Any
 from colonnade.core.fabric import Clock
 from colonnade.core.messages import Call, Reply
 from colonnade.core.respondent import Respondent
-from colonnade.fabrics.grpc.call_queue import Arrivals, Delivery, Signs
+from colonnade.fabrics.grpc.arrivals import Arrivals, Delivery
+from colonnade.fabrics.grpc.call_queue import Signs
 from colonnade.fabrics.in_process import isolated_call
 
 __all__ = ["LocalParty"]
@@ -83,5 +84,6 @@ class LocalParty:
             tick = self._clock.now()
             awaited = call is None or call.wants_reply
             self.signs.answer(tick, was_awaited=awaited)
-            self._arrivals.put(Delivery(to, replace(reply, tick=tick), self._seconds, awaited))
+            reply = replace(reply, tick=tick, at=time.perf_counter())
+            self._arrivals.put(Delivery(to, reply, self._seconds, awaited))
             self._seconds = 0.0

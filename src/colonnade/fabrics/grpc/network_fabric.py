@@ -6,7 +6,6 @@ round trip. A party of the label holder's own runs in this process.
 
 from __future__ import annotations
 
-import queue
 import time
 import weakref
 from collections import Counter, deque
@@ -31,7 +30,8 @@ from colonnade.core.parties import Patience
 from colonnade.core.party import Part
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.answer_times import AnswerTimes
-from colonnade.fabrics.grpc.call_queue import Arrivals, CallQueue, Delivery, Lost, Signs
+from colonnade.fabrics.grpc.arrivals import Arrivals, Delivery, Lost
+from colonnade.fabrics.grpc.call_queue import CallQueue, Signs
 from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.fabrics.grpc.local_party import LocalParty
 
@@ -66,7 +66,7 @@ class Session:
         self.num_lost = 0
         self._hub = hub
         self._purpose = purpose
-        self._arrivals: Arrivals = queue.SimpleQueue()
+        self._arrivals = Arrivals()
         self._queues: dict[str, CallQueue] = hub.open(
             elsewhere, purpose=purpose, arrivals=self._arrivals, clock=self.clock
         )
@@ -114,13 +114,12 @@ class Session:
             self._has_unwritten = False
             self._hub.wake(self._queues)
 
-    def pull(self, timeout: float | None) -> bool:
-        """Take in one arrival; False if none came in time."""
+    def pull(self, timeout: float | None, num_wanted: int = 1) -> bool:
+        """Take in one arrival when so many are here; False if none came in time."""
         for local_party in self._local_parties.values():
             local_party.catch_up()
-        try:
-            item = self._arrivals.get(timeout is None or timeout > 0, timeout)
-        except queue.Empty:
+        item = self._arrivals.take(timeout, num_wanted=num_wanted)
+        if item is None:
             return False
         if isinstance(item, Lost):
             raise item.error
@@ -146,6 +145,8 @@ class GrpcFabric(Fabric):
 
     answers_at_once = False
     keeps_calls = True
+    # Whether replies are taken up when all that are awaited are here, or the time is over.
+    gathers = False
 
     def __init__(self, session: Session, beside: GrpcFabric | None = None) -> None:
         super().__init__(session.names, local=session.local)
@@ -226,7 +227,7 @@ class GrpcFabric(Fabric):
             # A tick that has begun is not over: wait into the next one. Ticks are the monotonic
             # clock's; counted in whole ones, the wait would last for up to one more.
             left = max(0.0, (deadline + 1) / TICKS_PER_SECOND - time.monotonic())
-        self._session.pull(left)
+        self._session.pull(left, max(1, self._awaited.total()) if self.gathers else 1)
 
     def _refuse_to_wait_in_vain(self) -> None:
         if self._awaited.total() > 0:

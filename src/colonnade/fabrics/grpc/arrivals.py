@@ -1,0 +1,84 @@
+"""Replies on their way from the threads that receive them to the one that waits for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from colonnade.core.errors import RunError
+from colonnade.core.messages import Reply
+
+__all__ = ["Arrivals", "Delivery", "Lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A reply for the fabric that made the call, and the seconds that its party computed."""
+
+    to: Any
+    reply: Reply
+    seconds: float
+    # False for the failure of a call that wanted no reply.
+    was_awaited: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A party has lost its half of the session."""
+
+    error: RunError
+
+
+class Arrivals:
+    """Many threads put, one takes, in the order of arrival.
+
+    The one that takes may say how many it needs: woken for each, it would take the interpreter from
+    the thread that is about to receive the next.
+    """
+
+    def __init__(self) -> None:
+        self._items: deque[Delivery | Lost] = deque()
+        self._num_wanted = 1
+        self._is_urgent = False
+        # Locked while there is nothing to wake anybody for.
+        self._news = threading.Lock()
+        self._news.acquire()
+
+    def put(self, item: Delivery | Lost) -> None:
+        """Add an arrival; a loss is told at once."""
+        self._items.append(item)
+        if isinstance(item, Lost):
+            self._is_urgent = True
+        if self._is_urgent or len(self._items) >= self._num_wanted:
+            # Another thread may be quicker.
+            try:
+                self._news.release()
+            except RuntimeError:
+                return
+
+    def take(self, timeout: float | None, *, num_wanted: int = 1) -> Delivery | Lost | None:
+        """The oldest arrival.
+
+        Args:
+            timeout: Seconds to wait for as many as are wanted; without end if None.
+            num_wanted: How many to wait for before the first is taken.
+
+        Returns:
+            None if the time is over and there is none at all.
+        """
+        self._num_wanted = num_wanted
+        until = None if timeout is None else time.monotonic() + timeout
+        while len(self._items) < num_wanted and not self._is_urgent:
+            left = -1.0 if until is None else until - time.monotonic()
+            if until is not None and left <= 0:
+                break
+            self._news.acquire(timeout=left)
+        if not self._items:
+            return None
+        item = self._items.popleft()
+        if isinstance(item, Lost):
+            self._is_urgent = False
+        return item
