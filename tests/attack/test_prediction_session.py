@@ -92,6 +92,15 @@ class Telco:
         name = name or f"request {next(self.names)}"
         return name, self.ask("choose", name, numbers, presence)
 
+    def infer_about(self, numbers: torch.Tensor, *, number: int = 0) -> tuple[str, Reply]:
+        presence = torch.ones(len(numbers), 1, dtype=torch.bool)
+        name = f"request {next(self.names)}"
+        return name, self.ask("infer_about", name, numbers, presence, number)
+
+    def left(self) -> list[str]:
+        place = self.home / "runs" / RUN
+        return [entry["verb"] for entry in read_ledger(place) if entry["event"] == "left"]
+
     @property
     def weights(self) -> dict[str, torch.Tensor]:
         assert self.session._successor is not None
@@ -189,6 +198,56 @@ def test_samples_must_be_there_and_inside_and_each_once(telco: Telco) -> None:
     ):
         _, reply = telco.choose(numbers)
         refused(reply, words)
+
+
+def test_samples_that_come_with_the_question_are_answered_like_others(telco: Telco) -> None:
+    telco.load()
+    before = telco.left()
+    name, reply = telco.infer_about(telco.own[[2, 0]])
+    assert reply.failure is None
+    # What left is written down as the answer that it is, and nothing else.
+    assert telco.left() == [*before, "infer"]
+    again, _ = telco.choose(telco.own[[2, 0]])
+    assert torch.equal(reply.value, telco.ask("infer", Batch(again, 0)).value)
+    # Its samples are gone with the next request.
+    refused(telco.ask("infer", Batch(name, 0)), f"no part '{name}'")
+    account = LifetimeAccount(telco.home / "account.sqlite", party="telco")
+    assert account.held().num_charges == 1
+    account.close()
+
+
+def test_samples_that_come_with_the_question_are_bounded_without_forgetting(telco: Telco) -> None:
+    telco.load()
+    orders = itertools.islice(itertools.permutations(range(7), 3), 70)
+    replies = [telco.infer_about(telco.own[list(order)])[1] for order in orders]
+    assert [reply.failure for reply in replies] == [None] * 70
+    assert telco.session._successor is not None
+    assert len(telco.session._successor.parts) == 1  # type: ignore[attr-defined]
+
+
+def test_a_question_with_its_samples_gets_past_no_check(telco: Telco) -> None:
+    presence = torch.ones(1, 1, dtype=torch.bool)
+    refused(telco.ask("infer_about", "x", telco.own[:1], presence, 0), "load one first")
+    telco.given["policy"] = PartyPolicy(rows=0.5)
+    telco.session = PredictSession(**telco.given)
+    telco.load()
+    before = telco.left()
+    for numbers, words in (
+        (torch.tensor([-1]), "outside"),
+        (torch.tensor([telco.alignment.num_samples]), "outside"),
+        (telco.own[[0, 0]], "distinct samples"),
+        (telco.lacking[:1], "lacks"),
+        (telco.own, "'rows'"),
+        (telco.own.double(), "don't fit"),
+    ):
+        refused(telco.infer_about(numbers)[1], words)
+    refused(telco.ask("infer_about", "x", telco.own[:1], presence), "takes 4 arguments")
+    refused(telco.ask("infer_about", "x", telco.own[:1], presence, "0"), "'number'")
+    assert telco.left() == before
+    # Sizes that were allowed once are allowed again, and no others.
+    for _ in range(2):
+        assert telco.infer_about(telco.own[:4])[1].failure is None
+        refused(telco.infer_about(telco.own)[1], "'rows'")
 
 
 def test_a_name_that_is_open_is_not_given_to_other_samples(telco: Telco) -> None:

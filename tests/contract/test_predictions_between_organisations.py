@@ -31,8 +31,9 @@ from colonnade.core.parties import Patience
 from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 from colonnade.federate import attempts
 from colonnade.federate.alignments import named_alignment
+from colonnade.federate.networked_runs import networked_links
 from colonnade.federate.predict_session import PredictSession
-from colonnade.federate.prediction import OpenModel, Request, networked_links
+from colonnade.federate.prediction import OpenModel, Request
 from colonnade.federate.prediction_files import evaluate_over, predict_over
 from colonnade.federate.pseudonyms import (
     PairNames,
@@ -483,10 +484,13 @@ def test_one_open_model_answers_many_requests_by_pseudonyms(
     asked = [complete[chosen].tolist() for chosen in ([0, 1], [2], [3], [0, 1])]
     told = {}
     for name in PARTIES:
-        calls = [call for call in crossed[name] if call.verb == "choose"]
-        # With a patience of its own a request waits for nobody before its batches.
-        assert [call.wants_reply for call in calls] == [True, True, True, False]
-        choosing = [call.arguments for call in calls]
+        calls = [call for call in crossed[name] if call.verb in ("choose", "infer_about")]
+        # With a patience of its own a request waits for nobody before its batch: one call does.
+        assert [call.verb for call in calls] == ["choose", "choose", "choose", "infer_about"]
+        assert all(call.wants_reply for call in calls)
+        verbs = [call.verb for call in crossed[name]]
+        assert not {"infer", "forget"} & set(verbs[verbs.index("infer_about") :])
+        choosing = [call.arguments[:3] for call in calls]
         assert len({request for request, *_ in choosing}) == len(asked)
         told[name] = [samples.numpy() for _, samples, _ in choosing]
         key = kept_key(organisations.home(name) / "alignments" / digest, HOLDER)

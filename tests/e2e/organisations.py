@@ -46,12 +46,12 @@ from colonnade.federate.enrolment import enrolment_service
 from colonnade.federate.federation_directory import FederationDirectory, FederationSettings
 from colonnade.federate.identities import save_identity
 from colonnade.federate.logs import log_to
+from colonnade.federate.networked_runs import networked_links
 from colonnade.federate.opened_hub import open_hub
 from colonnade.federate.own_settings import own_seed
 from colonnade.federate.party_agent import run_agent
 from colonnade.federate.party_enrolment import join, renew_if_due
 from colonnade.federate.party_home import PartySettings, make_home, write_party
-from colonnade.federate.prediction import networked_links
 from colonnade.federate.prediction_files import predict_over
 from colonnade.federate.renewal import renewal_service
 from colonnade.federate.training import train_over
@@ -535,13 +535,13 @@ class _Moments:
             self.pass_by()
             return send(session, *arguments)
 
-        def counted_pull(session: Session, timeout: float | None) -> bool:
-            came = pull(session, timeout)
+        def counted_pull(session: Session, *arguments: Any) -> bool:
+            came = pull(session, *arguments)
             self.pass_by()
             return came
 
         Session.send = counted_send  # type: ignore[method-assign, assignment]
-        Session.pull = counted_pull  # type: ignore[method-assign]
+        Session.pull = counted_pull  # type: ignore[method-assign, assignment]
         RunDirectory.checkpoint = counted_checkpoint  # type: ignore[method-assign]
 
 

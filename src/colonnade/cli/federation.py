@@ -235,8 +235,8 @@ def predict(
     """
     require_network()
     from colonnade.federate.logs import log_to
+    from colonnade.federate.networked_runs import networked_links
     from colonnade.federate.opened_hub import open_hub
-    from colonnade.federate.prediction import networked_links
     from colonnade.federate.prediction_files import predict_over
 
     links = networked_links(run)
@@ -264,8 +264,8 @@ def evaluate(
     """
     require_network()
     from colonnade.federate.logs import log_to
+    from colonnade.federate.networked_runs import networked_links
     from colonnade.federate.opened_hub import open_hub
-    from colonnade.federate.prediction import networked_links
     from colonnade.federate.prediction_files import evaluate_over
 
     links = networked_links(run)

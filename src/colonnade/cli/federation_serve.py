@@ -39,8 +39,8 @@ def serve(
     from colonnade.federate.agent_lanes import SERVING_LANES
     from colonnade.federate.federation_directory import FederationDirectory
     from colonnade.federate.logs import log_to
+    from colonnade.federate.networked_runs import networked_links
     from colonnade.federate.opened_hub import open_hub
-    from colonnade.federate.prediction import networked_links
     from colonnade.serve.federation_serving import FederationLoader, serve_federation
     from colonnade.serve.run_serving import ServeSettings
 

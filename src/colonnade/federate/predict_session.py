@@ -20,9 +20,9 @@ from colonnade.align.ids import PreparedIds
 from colonnade.align.participant_files import DirectoryStore
 from colonnade.align.terms import AlignSpec
 from colonnade.core.errors import ProtocolError
-from colonnade.core.messages import Call, Reply
+from colonnade.core.messages import Batch, Call, Reply
 from colonnade.core.party import Party
-from colonnade.core.releases import RollOfSamples
+from colonnade.core.releases import Embedding, RollOfSamples
 from colonnade.core.verbs import verb
 from colonnade.data.blocks import Block, make_block
 from colonnade.data.prepare import Preparation
@@ -91,6 +91,10 @@ class PredictSession(SessionAtParty):
         self.watched = RowsWatched()
         # Open requests: what the party calls the samples, by what the label holder calls them.
         self._requests: dict[str, str] = {}
+        # Sizes of requests that the policy has allowed: it is asked once about each.
+        self._allowed: set[tuple[int, int]] = set()
+        # The one whose samples came with a question: it is open until the next one is.
+        self._passing: str | None = None
 
     def execute(self, call: Call) -> Reply:
         """Run one call, about samples as the party calls them."""
@@ -160,7 +164,8 @@ class PredictSession(SessionAtParty):
             queries=QueryCounts(self._home / "queries.sqlite", self.name),
             use=NotedUse(place, DirectoryStore(aligned).alignment_path),
         )
-        self._successor, self._requests = party, {}
+        self._successor, self._requests, self._passing = party, {}, None
+        self._allowed.clear()
         return version("colonnade")
 
     @verb
@@ -170,6 +175,9 @@ class PredictSession(SessionAtParty):
         They are asked for in the batches that follow from who has which, until ``forget``.
         """
         loaded = self._ready()
+        if self._passing is not None:
+            self.forget(self._passing)
+            self._passing = None
         parts, spec = loaded.party.parts, loaded.agreed.spec
         if len(self._requests) >= _MOST_REQUESTS:
             raise ProtocolError(f"{_MOST_REQUESTS} requests are open; forget one first")
@@ -180,31 +188,56 @@ class PredictSession(SessionAtParty):
         if not len(names) or not 0 <= int(names.min()) <= int(names.max()) < len(loaded.rows):
             raise ProtocolError("a request: no samples, or samples outside the alignment")
         numbers, said = loaded.pseudonyms.numbers(names), table[:, roll.names.index(self.name)]
-        rows = loaded.rows[numbers]
-        if (rows[said] < 0).any():
+        rows = loaded.rows[numbers][said]
+        if (rows < 0).any():
             raise ProtocolError(f"party '{self.name}' lacks some samples that it is said to have")
         part = name_of_request(numbers, table)
         # In a request, samples are numbered by their place.
         asked = replace(roll, samples={part: np.arange(len(numbers))}, presence={part: table})
         plans = make_plans(spec, asked, loaded.doors.label_holder)
-        terms = replace(
-            loaded.terms,
-            num_rows_used=int(said.sum()),
-            smallest_batch=plans[part].smallest_batch,
-        )
+        people = loaded.people[rows]
         with noting_refusals(loaded.place, "choose"):
             self._policy.limits.check(self.name, {"max_samples": len(numbers)})
-            self._policy.check(self.name, terms)
+            self._check_sizes(loaded.terms, len(rows), plans[part].smallest_batch)
             # Before anything is computed for them: a refused request counts nothing.
-            loaded.queries.count(self._policy.queries, loaded.people[rows[said]], time.time())
-        prepared = loaded.features.take(rows[said])
+            loaded.queries.count(self._policy.queries, people, time.time())
+        prepared = loaded.features.take(rows)
         features = torch.as_tensor(prepared, dtype=getattr(torch, spec.dtype))
         own = np.where(said, np.cumsum(said) - 1, -1)
-        people = loaded.people[rows[said]]
         parts.update(make_parts(features, own, self.name, asked, plans, people))
         self._requests[request] = part
         loaded.served.see(features, people)
-        return int(said.sum())
+        return len(rows)
+
+    def _check_sizes(self, terms: Terms, num_rows: int, smallest_batch: int) -> None:
+        """Refuse a request whose sizes the policy is against; all else of a session stays."""
+        if (num_rows, smallest_batch) in self._allowed:
+            return
+        self._policy.check(
+            self.name, replace(terms, num_rows_used=num_rows, smallest_batch=smallest_batch)
+        )
+        # Bounded by what one request may have; sizes that come once need no place in it.
+        if len(self._allowed) < _MOST_REQUESTS:
+            self._allowed.add((num_rows, smallest_batch))
+
+    @verb
+    def infer_about(
+        self, request: str, samples: RollOfSamples, presence: RollOfSamples, number: int
+    ) -> Embedding:
+        """Take the samples of a request, and give their embeddings at once.
+
+        The samples are kept until the next request, and need not be forgotten.
+        """
+        self.choose(request, samples, presence)
+        self._passing = request
+        assert self._successor is not None
+        batch = Batch(self._requests[request], number)
+        reply = super().execute(Call(0, self.name, "infer", (batch,), self.exchange, True))
+        if reply.failure is not None:
+            assert reply.failure.cause is not None
+            raise reply.failure.cause
+        assert isinstance(reply.value, torch.Tensor)
+        return reply.value
 
     @verb
     def keeping(self) -> str:

@@ -26,19 +26,18 @@ from colonnade.core.method import Answer
 from colonnade.core.parties import Parties, Patience, each
 from colonnade.core.party import Party
 from colonnade.core.presence import Presence
-from colonnade.fabrics import GrpcSpec
 from colonnade.fabrics.grpc.hub_lane import Lane
-from colonnade.fabrics.grpc.link_settings import LinkSpec
 from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
-from colonnade.federate.addressed_fabric import AddressedFabric
+from colonnade.federate.addressed_fabric import AddressedFabric, HeldCalls
 from colonnade.federate.alignment import preparing
+from colonnade.federate.networked_runs import networked_blueprint
 from colonnade.federate.party_agent import PREDICT
 from colonnade.federate.predict_session import PredictSession
 from colonnade.federate.pseudonyms import PairNames
 from colonnade.federate.roll_calls import name_of_request
 from colonnade.protect.ledger import Ledger
 from colonnade.run.assembly import NEW, NO_DATA, Blueprint
-from colonnade.run.blueprint_files import read_blueprint, read_calibration
+from colonnade.run.blueprint_files import read_calibration
 from colonnade.run.directory import restore_model
 from colonnade.run.kept_seals import HEADS, SEALS, KeptHeads, KeptSeals
 from colonnade.run.ledger_heads import confirm_heads, heads_and_seals, proofs_for, sealed_ledgers
@@ -46,27 +45,10 @@ from colonnade.run.party_building import make_parts, make_plans
 from colonnade.run.samples import Roll, Rows, Table
 from colonnade.run.storage import DirectoryVault, party_directory, read_json
 
-__all__ = ["OpenModel", "Request", "networked_blueprint", "networked_links"]
+__all__ = ["OpenModel", "Request"]
 
 # How long a party may be silent where the run's own patience knows no end.
 _PATIENCE_TICKS = 60_000
-
-
-def networked_blueprint(run: Path) -> Blueprint:
-    """The blueprint of a run between organisations; ConfigError if it is none."""
-    blueprint = read_blueprint(run)
-    if not blueprint.elsewhere:
-        raise ConfigError(
-            f"{run}: its parties are in one process, not in a federation; use colonnade predict "
-            "and colonnade evaluate"
-        )
-    return blueprint
-
-
-def networked_links(run: Path) -> LinkSpec | None:
-    """The link settings that a run between organisations was trained with; None if it is local."""
-    fabric = networked_blueprint(run).spec.fabric
-    return fabric.link if isinstance(fabric, GrpcSpec) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,9 +177,9 @@ class OpenModel:
         self._ledgers.append(ledger)
         return ledger
 
-    def elsewhere(self, patience: Patience) -> Parties:
+    def elsewhere(self, patience: Patience, fabric: Fabric | None = None) -> Parties:
         """Everybody, for verbs of the session that are no part of the method."""
-        aside = self._fabric.aside()
+        aside = fabric or self._fabric.aside()
         return Parties(aside, patience, door=self._federation.door, verbs=PredictSession.verbs)
 
     def predict(
@@ -227,9 +209,14 @@ class OpenModel:
             told = self.blueprint.elsewhere if among is None else among
             # Drawn anew: a name that came back would tell that the same samples did.
             called = secrets.token_hex(8)
-            name, plan, telling = self._choose(request, called, told, waits=patience is None)
+            name, plan = self.plan(request)
+            # Of one batch, the samples travel with the question about them.
+            is_one = patience is not None and plan.num_batches == 1
+            held = HeldCalls(self._session, self._fabric) if is_one else None
+            parties = self.elsewhere(self.blueprint.spec.patience, held)
+            self._choose(request, name, plan, called, told, parties, waits=patience is None)
             try:
-                view = self._over(name, called, plan, request)
+                view = self._over(name, called, plan, request, held)
                 view = replace(
                     view, fabric=through(view.fabric), patience=patience or view.patience
                 )
@@ -238,10 +225,11 @@ class OpenModel:
                 )
             except PartyFailed:
                 # It may have refused the samples before: then that is why, and is raised.
-                self._fabric.run(telling.wait_until(telling.now() + 1))
+                self._fabric.run(parties.wait_until(parties.now() + 1))
                 raise
             finally:
-                self._forget(name, called, told)
+                apart = told if held is None else tuple(sorted(held.told))
+                self._forget(name, called, apart)
 
     def plan(self, request: Request) -> tuple[str, BatchPlan]:
         """A name for the samples of a request, which stays here, and their batches."""
@@ -350,12 +338,18 @@ class OpenModel:
         )
 
     def _choose(
-        self, request: Request, called: str, told: tuple[str, ...], *, waits: bool
-    ) -> tuple[str, BatchPlan, Parties]:
-        """Tell everybody the samples of a request, under a name; where refusals come."""
-        name, plan = self.plan(request)
+        self,
+        request: Request,
+        name: str,
+        plan: BatchPlan,
+        called: str,
+        told: tuple[str, ...],
+        parties: Parties,
+        *,
+        waits: bool,
+    ) -> None:
+        """Tell everybody the samples of a request, under a name; refusals come where they wait."""
         # A party that is silent here is silent in the batches too, which know what to do then.
-        parties = self.elsewhere(self.blueprint.spec.patience)
         samples = {
             party: torch.from_numpy(self._pairs.by_party[party].of(request.numbers))
             for party in told
@@ -368,17 +362,20 @@ class OpenModel:
                 raise ConfigError(f"the block of '{owner}' itself is missing in the request")
             roll = self._roll(name, request)
             party.parts.update(make_parts(request.own, request.own_rows, owner, roll, {name: plan}))
-        return name, plan, parties
 
     def _forget(self, name: str, called: str, told: tuple[str, ...]) -> None:
         for party in self._own.values():
             party.parts.pop(name, None)
+        if not told:
+            return
         parties = self.elsewhere(self.blueprint.spec.patience)
         # Whoever has lost the session has lost the samples too.
         with contextlib.suppress(ColonnadeError):
             self._fabric.run(parties.tell("forget", called, among=told))
 
-    def _over(self, name: str, called: str, plan: BatchPlan, request: Request) -> Federation:
+    def _over(
+        self, name: str, called: str, plan: BatchPlan, request: Request, held: HeldCalls | None
+    ) -> Federation:
         table = torch.from_numpy(request.presence)
         presence = {request.part: Presence(names=self.names, table=table, plan=plan)}
         names = {
@@ -388,9 +385,7 @@ class OpenModel:
         return replace(
             self._federation,
             holder=self._federation.holder.over({}, presence),
-            fabric=AddressedFabric(
-                self._session, request.part, names, gathers=plan.num_batches == 1
-            ),
+            fabric=AddressedFabric(self._session, request.part, names, held),
         )
 
 

@@ -22,7 +22,8 @@ from colonnade.data.table_files import write_table
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.federate.alignments import HolderAlignments, named_alignment
 from colonnade.federate.attempts import attempted
-from colonnade.federate.prediction import OpenModel, networked_blueprint
+from colonnade.federate.networked_runs import networked_blueprint
+from colonnade.federate.prediction import OpenModel
 from colonnade.federate.prediction_samples import Wanted, part_of_run, wanted_ids
 from colonnade.federate.told_aggregates import say_aggregates
 from colonnade.quality.by_party import measure_each

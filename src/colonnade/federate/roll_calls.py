@@ -17,6 +17,7 @@ __all__ = ["checked_names", "checked_roll", "name_of_request"]
 
 _MOST_PARTS = 16
 _MOST_NAMES = 1024
+_FEW_SAMPLES = 1024
 
 
 def checked_names(said: object) -> tuple[str, ...]:
@@ -55,9 +56,10 @@ def checked_roll(
         fits = numbers.dtype is torch.int64 and table.dtype is torch.bool and numbers.dim() == 1
         if not fits or tuple(table.shape) != (len(numbers), len(names)):
             raise ProtocolError(f"the roll, part '{part}': numbers and presence don't fit")
-    every = torch.cat(list(samples.values()))
-    # By numpy: for a few samples torch's own look takes as long as all the rest of a request.
-    if len(np.unique(every.numpy())) < len(every):
+    every = np.concatenate([numbers.numpy() for numbers in samples.values()])
+    # A sort of a few numbers takes numpy longer than Python's own look.
+    few = len(every) <= _FEW_SAMPLES
+    if (len(set(every.tolist())) if few else len(np.unique(every))) < len(every):
         # Named twice, a sample would be released twice for the price of one, or be its own mask.
         raise refusal(party, "distinct samples", "the roll names a sample more than once")
     return Roll(

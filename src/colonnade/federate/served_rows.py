@@ -93,10 +93,10 @@ class ServedRows:
 
     def see(self, prepared: Tensor, people: Tensor) -> None:
         """Take in prepared rows and whose they are; a person counts once in a session."""
-        for person, row in zip(people.tolist(), prepared, strict=True):
+        for place, person in enumerate(people.tolist()):
             if person not in self._counted:
                 self._counted.add(person)
-                self._waiting.append((person, row))
+                self._waiting.append((person, prepared[place]))
         while len(self._waiting) >= FEWEST:
             piece, self._waiting = self._waiting[:FEWEST], self._waiting[FEWEST:]
             self._count([person for person, _ in piece], torch.stack([row for _, row in piece]))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from colonnade.core.errors import ConfigError, NoAnswer
 from colonnade.fabrics.grpc.hub_lane import Lane
-from colonnade.federate.prediction import OpenModel, networked_blueprint
+from colonnade.federate.networked_runs import networked_blueprint
+from colonnade.federate.prediction import OpenModel
 from colonnade.federate.prediction_files import alignments_of
 from colonnade.federate.prediction_samples import wanted_ids
 from colonnade.run.kept_seals import SEALS

@@ -190,11 +190,12 @@ class Gathering:
                     item.future.set_exception(error)
             return
         self._note(exchange, deadline - began)
-        self._watch(time.monotonic() - began, exchange)
         found = dict(zip(ids, exchange.outcomes, strict=True))
         for item in chosen:
             if not item.future.done():
                 item.future.set_result([found[name] for name in item.ids])
+        # After those who wait were woken: they need not wait for the counting.
+        loop.call_soon(self._watch, time.monotonic() - began, exchange)
 
     def _predict(
         self, ids: Sequence[str], deadline: float, without: Collection[str]

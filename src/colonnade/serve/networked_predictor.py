@@ -22,7 +22,8 @@ from colonnade.core.parties import Patience
 from colonnade.core.printable import printable
 from colonnade.data.blocks import as_ids
 from colonnade.fabrics.grpc.hub_lane import Lane
-from colonnade.federate.prediction import OpenModel, networked_blueprint
+from colonnade.federate.networked_runs import networked_blueprint
+from colonnade.federate.prediction import OpenModel
 from colonnade.federate.prediction_samples import Wanted
 from colonnade.run.storage import RunInUse
 from colonnade.serve.kept_embeddings import KeptEmbeddings

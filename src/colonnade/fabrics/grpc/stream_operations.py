@@ -8,7 +8,8 @@ in a task of its own that lasts until the core is done with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 __all__ = ["StreamOperations"]
@@ -38,17 +39,23 @@ class StreamOperations:
         if self._under_way:
             await asyncio.wait(set(self._under_way), timeout=timeout)
 
-    async def _run(self, operation: Awaitable[Any]) -> Any:
-        task = asyncio.ensure_future(_whole(operation))
+    async def _run(self, operation: Coroutine[Any, Any, Any]) -> Any:
+        loop = asyncio.get_running_loop()
+        task, waiter = loop.create_task(operation), loop.create_future()
         self._under_way.add(task)
-        task.add_done_callback(self._done)
-        return await asyncio.shield(task)
+        task.add_done_callback(partial(self._done, waiter))
+        return await waiter
 
-    def _done(self, task: asyncio.Task[Any]) -> None:
+    def _done(self, waiter: asyncio.Future[Any], task: asyncio.Task[Any]) -> None:
+        """Pass on how an operation ended, if anybody waits for it still."""
         self._under_way.discard(task)
-        if not task.cancelled():
-            task.exception()  # marks it as seen if nobody awaits it any more
-
-
-async def _whole(operation: Awaitable[Any]) -> Any:
-    return await operation
+        if task.cancelled():
+            waiter.cancel()
+            return
+        error = task.exception()  # marks it as seen if nobody awaits it any more
+        if waiter.done():
+            return
+        if error is not None:
+            waiter.set_exception(error)
+        else:
+            waiter.set_result(task.result())

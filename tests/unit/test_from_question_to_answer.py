@@ -1,0 +1,163 @@
+"""What stands between a question to parties and their answers: who is woken, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from colonnade.core.errors import PartyRestarted, StorageError
+from colonnade.core.fabric import RealClock
+from colonnade.core.messages import Call, Reply
+from colonnade.core.respondent import Respondent
+from colonnade.core.verbs import verb
+from colonnade.fabrics.grpc.arrivals import Arrivals, Delivery, Lost
+from colonnade.fabrics.grpc.front import Front
+from colonnade.fabrics.grpc.local_party import LocalParty
+from colonnade.protect import ledger as ledgers
+from colonnade.protect.ledger import Ledger, read_ledger, verify_ledger
+
+
+def delivery(number: int) -> Delivery:
+    return Delivery(None, Reply(number, "a", 0), 0.0, True)
+
+
+def number_of(item: Any) -> int:
+    assert isinstance(item, Delivery)
+    return item.reply.id
+
+
+class TestArrivals:
+    def test_they_come_in_order_and_end_with_the_time(self) -> None:
+        arrivals = Arrivals()
+        assert arrivals.take(0.0) is None
+        for number in range(3):
+            arrivals.put(delivery(number))
+        assert [number_of(arrivals.take(None)) for _ in range(3)] == [0, 1, 2]
+        assert arrivals.take(0.01) is None
+
+    def test_whoever_wants_several_is_woken_once_they_are_here(self) -> None:
+        arrivals = Arrivals()
+        found: list[int] = []
+
+        def take() -> None:
+            found.append(number_of(arrivals.take(20.0, num_wanted=3)))
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        for number in range(3):
+            assert not found
+            arrivals.put(delivery(number))
+        thread.join(20)
+        assert found == [0]
+        # The others are here: nobody waits for more of them.
+        assert [number_of(arrivals.take(20.0, num_wanted=2 - n)) for n in range(2)] == [1, 2]
+
+    def test_fewer_are_taken_when_the_time_is_over(self) -> None:
+        arrivals = Arrivals()
+        arrivals.put(delivery(7))
+        assert number_of(arrivals.take(0.01, num_wanted=4)) == 7
+        assert arrivals.take(0.0, num_wanted=4) is None
+
+    def test_a_loss_is_told_at_once(self) -> None:
+        arrivals = Arrivals()
+        arrivals.put(delivery(1))
+        arrivals.put(Lost(PartyRestarted("back", party="a")))
+        assert number_of(arrivals.take(20.0, num_wanted=4)) == 1
+        assert isinstance(arrivals.take(20.0, num_wanted=4), Lost)
+        assert arrivals.take(0.0, num_wanted=4) is None
+
+
+class Counting(Respondent):
+    def __init__(self) -> None:
+        super().__init__(name="a")
+        self.threads: list[int] = []
+
+    @verb
+    def count(self) -> int:
+        self.threads.append(threading.get_ident())
+        return len(self.threads)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_party_at_the_side_answers_in_order_here_or_in_a_thread(waits: bool) -> None:
+    arrivals, party = Arrivals(), Counting()
+    local = LocalParty(party, arrivals, RealClock(), waits=waits)
+    for number in range(3):
+        local.send(Call(number, "a", "count", (), 0, number != 1), "who asked")
+    if waits:
+        assert not party.threads
+        local.catch_up()
+    found = [arrivals.take(20.0) for _ in range(2)]
+    assert [number_of(item) for item in found] == [0, 2]
+    assert [item.reply.value for item in found if isinstance(item, Delivery)] == [1, 3]
+    # What is left is done before the end.
+    local.send(Call(3, "a", "count", (), 0, False), "who asked")
+    local.close()
+    assert len(party.threads) == 4
+    assert (set(party.threads) == {threading.get_ident()}) is waits
+
+
+class TestSeveralEntries:
+    def test_they_are_a_chain_like_any_other(self, tmp_path: Path) -> None:
+        ledger = Ledger(tmp_path, run="a run")
+        ledger.append({"event": "opened"})
+        ledger.append(*({"event": "left", "to": name} for name in "abc"))
+        ledger.append()
+        ledger.close()
+        assert [entry.get("to") for entry in read_ledger(tmp_path)] == [None, "a", "b", "c"]
+        assert verify_ledger(tmp_path)[1] is None
+
+    def test_all_or_none_are_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        ledger = Ledger(tmp_path, run="a run")
+        ledger.append({"event": "opened"})
+
+        def full(*_: Any) -> None:
+            raise StorageError("the disk is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ledgers, "append_wholly", full)
+            with pytest.raises(StorageError):
+                ledger.append({"event": "left", "to": "a"}, {"event": "left", "to": "b"})
+        ledger.append({"event": "left", "to": "c"})
+        ledger.close()
+        assert [entry.get("to") for entry in read_ledger(tmp_path)] == [None, "c"]
+        assert verify_ledger(tmp_path)[1] is None
+
+
+class TestFront:
+    def test_megabytes_pass_both_ways_whoever_is_slow(self) -> None:
+        """A listener that echoes, and a caller that sends all before it reads any of it."""
+        content = torch.arange(1_000_000, dtype=torch.int32).numpy().tobytes()
+
+        async def there_and_back() -> bytes:
+            is_over = asyncio.Event()
+
+            async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                while piece := await reader.read(65536):
+                    writer.write(piece)
+                    await writer.drain()
+                writer.close()
+                is_over.set()
+
+            front = Front()
+            listener = await asyncio.start_unix_server(echo, str(front.socket))
+            port = await front.start("127.0.0.1:0")
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(content)
+            found = await asyncio.wait_for(reader.readexactly(len(content)), 60)
+            # The end of one way passes, too.
+            writer.write_eof()
+            await asyncio.wait_for(is_over.wait(), 60)
+            assert await asyncio.wait_for(reader.read(), 60) == b""
+            writer.close()
+            await writer.wait_closed()
+            await front.stop()
+            listener.close()
+            return found
+
+        assert asyncio.run(there_and_back()) == content
