@@ -13,7 +13,7 @@ correlation id and counted, never awaited or cancelled.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from colonnade.core.attendance import Attendance
@@ -76,6 +76,8 @@ class Parties:
         self.trains = True
         # Whether training stands still while these calls are awaited.
         self.holds_up = True
+        # What the run does while parties compute, and the label holder would wait for them.
+        self.meanwhile: list[Callable[[], None]] = []
         self._sums = sums
         # The label holder's own door: what goes down passes it, what comes up is read there.
         self._door = door
@@ -263,11 +265,11 @@ class Parties:
     def hand_out(self) -> None:
         """Have all calls leave now, for a method that computes before it waits next."""
         self.fabric.hand_out()
+        self.fabric.do_meanwhile(self.meanwhile)
 
     async def wait_until(self, tick: int) -> None:
         """Let time pass until a ``tick``; what arrives meanwhile is kept for ``arrival``."""
-        last = self.fabric.last_before(tick)
-        while (reply := await self.fabric.receive(last)) is not None:
+        while (reply := await self.fabric.receive(self.fabric.last_before(tick))) is not None:
             self._set_aside(reply)
 
     async def settle(self) -> None:
@@ -369,10 +371,9 @@ class Parties:
             told.popleft()
         if reply.failure is not None:
             raise failure_of(reply, awaited.verb)
-        known = self._verbs.get(awaited.verb)
+        known, value = self._verbs.get(awaited.verb), reply.value
         if known is None:
-            return reply.value
-        value = reply.value
+            return value
         if self._door is not None and not self._door.is_open:
             try:
                 value = self._door.read(reply.party, value, known.releases)
