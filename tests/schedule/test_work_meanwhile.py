@@ -71,9 +71,7 @@ def test_a_checkpoint_is_written_while_the_parties_compute(
 ) -> None:
     loop = LoopState()
     timekeeper = Timekeeper(federation.fabric, loop)
-    keeping = Keeping(
-        federation, loop, SlowRecords(done), timekeeper, every=2, keeps_best=False
-    )
+    keeping = Keeping(federation, loop, SlowRecords(done), timekeeper, every=2, keeps_best=False)
 
     def nothing(
         federation: Federation, part: str, found: Predictions | None = None

@@ -2,7 +2,8 @@
 
 Parties answer in order, so each one's answers are made with its weights of the exchange that was
 asked about, however late they come; the label holder keeps its own weights of that exchange. It
-measures while the parties compute, where a method leaves it time for that. What is due while an earlier evaluation is still under way is left out, and made up for afterwards.
+measures while the parties compute, where a method leaves it time for that. What is due while an
+earlier evaluation is still under way is left out, and made up for afterwards.
 """
 
 from __future__ import annotations

@@ -262,10 +262,10 @@ class Parties:
         """
         return self._silence((name for name, *_ in self._started.values()), "a started call")
 
-    def hand_out(self) -> None:
-        """Have all calls leave now, for a method that computes before it waits next."""
+    def hand_out(self, *, has_time: bool = True) -> None:
+        """Have all calls leave now; who ``has_time`` tends to the run's other work meanwhile."""
         self.fabric.hand_out()
-        self.fabric.do_meanwhile(self.meanwhile)
+        self.fabric.do_meanwhile(self.meanwhile if has_time else ())
 
     async def wait_until(self, tick: int) -> None:
         """Let time pass until a ``tick``; what arrives meanwhile is kept for ``arrival``."""

@@ -1,8 +1,8 @@
 """When a run keeps checkpoints, and those that are under way while training goes on.
 
 A method that waits for nobody does not wait for a checkpoint either: the label holder writes its
-own part while the parties compute, where a method leaves it time for that. One regular checkpoint is
-under way at a time; what is due meanwhile is left out and recorded. Where a run ends with its
+own part while the parties compute, where a method leaves it time for that. One regular checkpoint
+is under way at a time; what is due meanwhile is left out and recorded. Where a run ends with its
 best weights, every evaluation has a checkpoint of the same exchange.
 """
 
