@@ -129,7 +129,7 @@ def _party(lane: _Lane, num_steps: float, window: float, overran: float) -> dict
     # holder overran the timeout itself.
     in_time = [min(item, window) for item in lane.computing]
     per_step = len(in_time) / num_steps
-    if per_step < 1 and window < math.inf and sum(in_time):
+    if per_step < 1 and window < math.inf and any(in_time):
         # It begins no step that may not fit, so it need not compute until the timeout.
         per_step = _filling(window, 1 / per_step) * len(in_time) / sum(in_time)
     held_up = (sum(lane.computing) - sum(in_time)) / len(in_time)
