@@ -427,8 +427,8 @@ class TestPartsOfATick:
             parts_per_tick=1000,
         )
         train(federation, 1)
-        # The upload is here after 4.5 ms, so the timeout counts from tick 4. The label holder's last
-        # update ends at 23.5. The order is there at 6.75, and the party's last step ends at 25.75.
+        # The upload is here after 4.5 ms, so the timeout counts from tick 4. The last update ends
+        # at 23.5 ms. The order is there after 6.75 ms, and the party's last step ends at 25.75.
         assert federation.fabric.elapsed_seconds() == pytest.approx(24e-3)
         assert federation.holder.memory.recall(Pace).num_steps == 19
         assert federation.fabric.parties["p0"].num_local_steps == 19
