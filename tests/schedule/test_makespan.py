@@ -17,7 +17,7 @@ from colonnade.core.parties import Arrival, Parties, Patience
 from colonnade.fabrics.durations import Constant, Duration, Exponential, Stopwatch, Trace, Uniform
 from colonnade.fabrics.simulated import Engine, Profile, Simulated
 from colonnade.methods.asynchronous import Asynchronous
-from colonnade.methods.flex import Flex
+from colonnade.methods.flex import Flex, Pace
 from colonnade.quality.evaluation import evaluate
 from federations import make_federation, mlp, train
 from messages import says
@@ -416,6 +416,23 @@ class TestPartsOfATick:
         assert federation.fabric.elapsed_seconds() == pytest.approx(11 * 8e-3 - 3e-3 + 0.5e-3)
         assert federation.fabric.now() == 85
 
+    def test_an_exchange_of_flex_ends_as_its_deadline_begins(self) -> None:
+        costs = {"encode": 0, "step": 1000, "latency": 2250}
+        federation = make_federation(
+            1,
+            method=Flex(timeout=20),
+            fabric="simulated",
+            default_profile=profile(**costs),
+            fuse=Constant(value=1000),
+            parts_per_tick=1000,
+        )
+        train(federation, 1)
+        # The upload is here after 4.5 ms, so the timeout counts from tick 4. The last update ends
+        # at 23.5 ms. The order is there after 6.75 ms, and the party's last step ends at 25.75.
+        assert federation.fabric.elapsed_seconds() == pytest.approx(24e-3)
+        assert federation.holder.memory.recall(Pace).num_steps == 19
+        assert federation.fabric.parties["p0"].num_local_steps == 19
+
     def test_a_tick_that_has_begun_is_not_over(self) -> None:
         fabric, parties = probes("a", a=profile(latency=Constant(value=2450)), parts_per_tick=1000)
         parties.start("a", "work", 0)
@@ -468,6 +485,10 @@ class TestDurations:
         watch = Stopwatch(Trace(values=(4, 0, 9)), seed=0)
         assert [watch.draw() for _ in range(7)] == [4, 0, 9, 4, 0, 9, 4]
 
+    def test_trace_with_a_period_goes_by_time(self) -> None:
+        watch = Stopwatch(Trace(values=(4, 0, 9), period=10), seed=0)
+        assert [watch.draw(now) for now in (0, 9, 10, 29, 30)] == [4, 4, 0, 9, 4]
+
     def test_streams_of_seeds_are_unlike(self) -> None:
         first, second = (Stopwatch(Uniform(low=0, high=10**6), seed=seed) for seed in (1, 2))
         assert [first.draw() for _ in range(5)] != [second.draw() for _ in range(5)]
@@ -513,6 +534,7 @@ class TestDurations:
             lambda: Exponential(mean=0.0),
             lambda: Trace(values=()),
             lambda: Trace(values=(1, -1)),
+            lambda: Trace(values=(1,), period=0),
             lambda: Profile(bandwidth=0),
             lambda: Simulated({"a": ProbeParty(name="a")}, profiles={"b": profile()}),
         ):

@@ -421,7 +421,7 @@ class TestRealTime:
             clock.work("step")
             assert clock.num_fitting("step", 500) == fitting
         # Of the last five 2, 1, 1, 1/8, 1/8: all but one took at most a second, and a step begins
-        # with an encoding, of 1/4.
+        # with an encoding, of 1/4. Of others only those of the last moments count.
         for kind, took in (("step", 0.125), ("encode", 0.25)):
             clock.begin()
             seconds[0] += took
@@ -429,3 +429,50 @@ class TestRealTime:
         now = clock.now()
         assert clock.fits("step", now + 1250)
         assert not clock.fits("step", now + 1249)
+
+    def test_units_that_others_interrupt_are_not_forgotten_at_once(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seconds = [10.0]
+
+        class FakeTime:
+            perf_counter = staticmethod(lambda: seconds[0])
+            monotonic_ns = staticmethod(lambda: round(seconds[0] * 1e9))
+
+        monkeypatch.setattr(core_fabric, "time", FakeTime)
+        clock = RealClock()
+
+        def work(took: float) -> None:
+            clock.begin()
+            seconds[0] += took
+            clock.work("fuse")
+
+        # Another process takes its turn twice within twelve units.
+        for took in (0.001, 0.004, *[0.001] * 5, 0.004, *[0.001] * 5):
+            work(took)
+        now = round(seconds[0] * 1000)
+        assert clock.fits("fuse", now + 4)
+        assert not clock.fits("fuse", now + 3)
+        # Half a second later only the last five are known, and none was interrupted.
+        seconds[0] += 0.5
+        now = round(seconds[0] * 1000)
+        assert clock.fits("fuse", now + 1)
+
+    def test_what_is_done_meanwhile_is_no_part_of_a_unit(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seconds = [10.0]
+
+        class FakeTime:
+            perf_counter = staticmethod(lambda: seconds[0])
+
+        monkeypatch.setattr(core_fabric, "time", FakeTime)
+        clock = RealClock()
+        clock.begin()
+        seconds[0] += 0.25
+        with clock.interrupted():
+            seconds[0] += 8.0
+            clock.begin()
+        seconds[0] += 0.5
+        clock.work("fuse")
+        assert clock.seconds == {"fuse": 0.75}

@@ -51,6 +51,7 @@ BOUNDS: list[tuple[Callable[..., Any], str, list[Any], list[Any]]] = [
     (partial(Uniform, high=3), "low", [0, 3], [-1, 4]),
     (Exponential, "mean", [TINY], [0.0, math.nan]),
     (Trace, "values", [(0,), (0, 5)], [(), (5, -1)]),
+    (partial(Trace, values=(5,)), "period", [1, None], [0]),
     (BUSY, "values", [(0.0,), (BELOW_1,)], [(-TINY,), (0.5, 1.0)]),
     (BUSY, "unit", [1], [0]),
     (BUSY, "period", [1, None], [0]),

@@ -98,8 +98,66 @@ def test_steps_until_a_timeout_fit_as_often_as_they_did(tmp_path: Path) -> None:
     assert found["engine"]["exchange"] == pytest.approx(300, abs=1)
     shop = found["party"]["shop"]
     # It computed 3 ms where 1.2 were given: the rest is a delay, beyond that of the label holder.
-    assert sum(shop["step"]["values"]) / len(shop["step"]["values"]) == pytest.approx(240, abs=1)
+    # Five steps of a fifth of the timeout would seldom fit.
+    assert set(shop["step"]["values"]) == {round(1200 / 5.5)}
     assert shop["latency"] == 2000 + 900 - 20
+
+
+def test_updates_until_a_timeout_are_as_many_as_in_each_exchange(tmp_path: Path) -> None:
+    """A timeout of 20 ms after the answer, with 4, 9 and 14 updates by turns."""
+    counts = [4, 9, 14]
+    run = write_run(tmp_path / "run", label_holder_work={"units": 9 * EXCHANGES, "seconds": 0.3})
+    lines, late = [], 0.0
+    for line in (run / "timeline.jsonl").read_text().splitlines():
+        item = shifted(json.loads(line), late)
+        waits = item["label_holder"]["waiting"]
+        answered = waits[0][1]
+        waits.append([answered + 19e-3, answered + 20e-3])
+        late += 19e-3
+        item["updates"] = counts[item["exchange"] % 3]
+        lines.append(item)
+    # A line of its own, such as a mark writes, counts for the same exchange.
+    lines[-1]["updates"] -= 1
+    lines.append({**lines[-1], "parties": {}, "updates": 1})
+    (run / "timeline.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = measured_profile(run)
+    values = found["fuse"]["values"]
+    costs = [round(20_000 / (count + 0.5)) for count in counts]
+    # The first two exchanges only say when the others begin.
+    assert values == [costs[number % 3] for number in range(3, EXCHANGES + 1)]
+    # An exchange takes 8.5 ms and 19 more; every tenth is followed by 16 of other work.
+    assert found["fuse"]["period"] == pytest.approx(27_500 + 4 * 16_000 / 40, abs=20)
+    assert tomllib.loads(profile_toml(found)) == {"fabric": found}
+
+
+def test_what_is_done_before_a_timeout_costs_nothing_apart(tmp_path: Path) -> None:
+    """Evaluations and checkpoints of 16 ms within a timeout of 20 ms."""
+    run = write_run(tmp_path / "run")
+    lines, late = [], 0.0
+    for line in (run / "timeline.jsonl").read_text().splitlines():
+        item = shifted(json.loads(line), late)
+        own = item["label_holder"]
+        answered = own["waiting"][0][1]
+        own["waiting"].append([answered + 19e-3, answered + 20e-3])
+        late += 19e-3
+        if "evaluating" in own:
+            own["evaluating"] = [[answered + 1e-3, answered + 11e-3]]
+            own["keeping"] = [[answered + 11e-3, answered + 17e-3]]
+            late -= 16e-3
+        lines.append(item)
+    (run / "timeline.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = measured_profile(run)
+    assert found["engine"]["evaluation"] == found["engine"]["checkpoint"] == 0
+    # What is between two exchanges is what it was.
+    assert found["engine"]["exchange"] == pytest.approx(500, abs=20)
+
+
+def shifted(line: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """A line of the timeline, so much later."""
+    for lane in (*line["parties"].values(), line["label_holder"]):
+        for state, spans in lane.items():
+            lane[state] = [[span[0] + seconds, span[1] + seconds, *span[2:]] for span in spans]
+    return line
 
 
 def test_several_steps_share_what_their_answer_took(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Evaluations of the validation part while training goes on: one under way at a time.
 
 Parties answer in order, so each one's answers are made with its weights of the exchange that was
-asked about, however late they come; the label holder keeps its own weights of that exchange. What
-is due while an earlier evaluation is still under way is left out, and made up for afterwards.
+asked about, however late they come; the label holder keeps its own weights of that exchange. It
+measures while the parties compute, where a method leaves it time for that. What is due while an
+earlier evaluation is still under way is left out, and made up for afterwards.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from colonnade.core.patience import Patience
 
 if TYPE_CHECKING:
     from colonnade.core.federation import Federation, Predictions
+    from colonnade.core.loop import Timekeeper
 
 __all__ = ["Evaluations", "Measured"]
 
@@ -31,10 +33,13 @@ class Measured(NamedTuple):
 
 
 class Evaluations:
-    """Asks all parties at once, and looks in after every exchange."""
+    """Asks all parties at once, and looks in during and after every exchange."""
 
     def __init__(
-        self, federation: Federation, measure: Callable[[Predictions], Mapping[str, float]]
+        self,
+        federation: Federation,
+        measure: Callable[[Predictions], Mapping[str, float]],
+        time: Timekeeper,
     ) -> None:
         self._federation = federation
         self._measure = measure
@@ -42,6 +47,9 @@ class Evaluations:
         self._exchange = 0
         self._fabric = federation.fabric
         self._is_owed = False
+        self._found: Measured | None = None
+        self._time = time
+        federation.parties.meanwhile.append(self._go_on_meanwhile)
 
     def ask(self, exchange: int) -> bool:
         """Begin one for this exchange; False if an earlier one is still under way."""
@@ -65,10 +73,19 @@ class Evaluations:
 
     def look(self) -> Measured | None:
         """What came of the one under way, once it is done."""
-        if self._under_way is None or not self._under_way.advance():
-            return None
-        found, self._under_way = self._under_way.result, None
-        return Measured(self._exchange, self._measure(found))
+        self._go_on()
+        found, self._found = self._found, None
+        return found
+
+    def _go_on(self) -> None:
+        if self._under_way is not None and self._under_way.advance():
+            self._found = Measured(self._exchange, self._measure(self._under_way.result))
+            self._under_way = None
+
+    def _go_on_meanwhile(self) -> None:
+        if self._under_way is not None:
+            with self._time.on("evaluating"):
+                self._go_on()
 
     @property
     def is_owed(self) -> bool:

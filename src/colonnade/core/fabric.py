@@ -12,7 +12,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import coroutine as awaitable_generator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
@@ -51,8 +52,12 @@ EngineWork = Literal["exchange", "evaluation", "checkpoint"]
 
 TICKS_PER_SECOND = 1000
 
-# By so many units of a kind a real clock tells how long the next one takes.
-_NUM_REMEMBERED = 5
+# By so many units of a kind a real clock tells how long the next one takes: at least some, however
+# old they are, and more of the last moments. On a machine that others use too, a few of those were
+# interrupted, and the next one may be.
+_LEAST_REMEMBERED = 5
+_MOST_REMEMBERED = 20
+_REMEMBERED_SECONDS = 0.1
 
 # So many units of work fit where work costs no time.
 UNBOUNDED = 10_000
@@ -85,8 +90,8 @@ class RealClock:
 
     def __init__(self) -> None:
         self._began = 0.0
-        # By kind, how long the last units took.
-        self._last: dict[str, deque[float]] = {}
+        # By kind, when the last units ended and how long they took, newest first.
+        self._last: dict[str, deque[tuple[float, float]]] = {}
         # By kind, how many units were done and how long they took together.
         self.num_units: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
@@ -101,8 +106,9 @@ class RealClock:
 
     def work(self, kind: str) -> None:
         """Real time passes by itself; how much it was is remembered."""
-        took = time.perf_counter() - self._began
-        self._last.setdefault(kind, deque(maxlen=_NUM_REMEMBERED)).append(took)
+        now = time.perf_counter()
+        took = now - self._began
+        self._last.setdefault(kind, deque(maxlen=_MOST_REMEMBERED)).appendleft((now, took))
         self.num_units[kind] += 1
         self.seconds[kind] = self.seconds.get(kind, 0.0) + took
 
@@ -116,7 +122,7 @@ class RealClock:
     def num_fitting(self, kind: str, timeout: int) -> int:
         """By how long the last units took; 1 before there was any."""
         # The shorter of the last two: one that was interrupted says nothing of the next.
-        seconds = min(list(self._last.get(kind, ()))[-2:], default=0.0)
+        seconds = min([took for _, took in self._last.get(kind, ())][:2], default=0.0)
         return 1 if not seconds else int(timeout / TICKS_PER_SECOND / seconds)
 
     def _at_most(self, kind: str) -> float:
@@ -124,7 +130,19 @@ class RealClock:
 
         Whoever goes on after the deadline holds everybody up, so this rather errs upwards.
         """
-        return sorted(self._last.get(kind, (0.0,)))[-2:][0]
+        since = time.perf_counter() - _REMEMBERED_SECONDS
+        last = enumerate(self._last.get(kind, ()))
+        known = [took for at, (end, took) in last if at < _LEAST_REMEMBERED or end >= since]
+        return sorted(known or (0.0,))[-2:][0]
+
+    @contextmanager
+    def interrupted(self) -> Iterator[None]:
+        """Do something else inside that is no part of the unit of work under way."""
+        worked = time.perf_counter() - self._began
+        try:
+            yield
+        finally:
+            self._began = time.perf_counter() - worked
 
 
 @dataclass
@@ -280,6 +298,11 @@ class Fabric(ABC):
 
     def hand_out(self) -> None:  # noqa: B027
         """Have all calls leave now: whoever sent them will compute before it waits."""
+
+    def do_meanwhile(self, works: Iterable[Callable[[], None]]) -> None:
+        """Do what there is to do besides the method's own work, while parties compute."""
+        for work in works:
+            work()
 
     def last_before(self, tick: int) -> int:
         """The last tick that ``receive`` waits for so that it is this one afterwards."""

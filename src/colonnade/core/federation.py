@@ -181,7 +181,7 @@ class Federation:
         last = self.num_exchanges(stop)
         every = stop.evaluate_every or self.exchanges_per_epoch
         time = timekeeper or Timekeeper(self.fabric, state)
-        beside = Evaluations(self, lambda found: evaluate(self, "validation", found))
+        beside = Evaluations(self, lambda found: evaluate(self, "validation", found), time)
         if state.exchange == 0:
             self.fabric.run(self.method.begin(self.holder, self.parties))
             time.look()

@@ -13,7 +13,7 @@ correlation id and counted, never awaited or cancelled.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from colonnade.core.attendance import Attendance
@@ -65,6 +65,8 @@ class Parties:
         self.trains = True
         # Whether training stands still while these calls are awaited.
         self.holds_up = True
+        # What the run does while parties compute, and the label holder would wait for them.
+        self.meanwhile: list[Callable[[], None]] = []
         self._sums = sums
         # The label holder's own door: what goes down passes it, what comes up is read there.
         self._door = door
@@ -250,14 +252,14 @@ class Parties:
         """
         return self._silence((name for name, *_ in self._started.values()), "a started call")
 
-    def hand_out(self) -> None:
-        """Have all calls leave now, for a method that computes before it waits next."""
+    def hand_out(self, *, has_time: bool = True) -> None:
+        """Have all calls leave now; who ``has_time`` tends to the run's other work meanwhile."""
         self.fabric.hand_out()
+        self.fabric.do_meanwhile(self.meanwhile if has_time else ())
 
     async def wait_until(self, tick: int) -> None:
         """Let time pass until a ``tick``; what arrives meanwhile is kept for ``arrival``."""
-        last = self.fabric.last_before(tick)
-        while (reply := await self.fabric.receive(last)) is not None:
+        while (reply := await self.fabric.receive(self.fabric.last_before(tick))) is not None:
             self._set_aside(reply)
 
     async def settle(self) -> None:
@@ -361,10 +363,9 @@ class Parties:
             told.popleft()
         if reply.failure is not None:
             raise failure_of(reply, awaited.verb)
-        known = self._verbs.get(awaited.verb)
+        known, value = self._verbs.get(awaited.verb), reply.value
         if known is None:
-            return reply.value
-        value = reply.value
+            return value
         if self._door is not None and not self._door.is_open:
             try:
                 value = self._door.read(reply.party, value, known.releases)

@@ -84,16 +84,23 @@ class Exponential(Duration):
 
 @dataclass(frozen=True, kw_only=True)
 class Trace(Duration):
-    """One value after the other, from the start again at the end."""
+    """One value after the other, from the start again at the end.
+
+    There is one for each draw, or, with a period, one for each ``period`` of ticks.
+    """
 
     values: tuple[int, ...]
+    period: int | None = None
 
     def __post_init__(self) -> None:
         if not self.values or min(self.values) < 0:
             raise ConfigError("values: give at least one number of ticks, none negative")
+        if self.period is not None and self.period < 1:
+            raise ConfigError("period: at least 1 tick")
 
     def ticks(self, share: float, number: int, now: int) -> int:
-        return self.values[number % len(self.values)]
+        at = number if self.period is None else now // self.period
+        return self.values[at % len(self.values)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -107,8 +107,8 @@ class _VirtualClock:
         self.part += self._costs[kind].draw(self.part)
 
     def fits(self, kind: str, deadline: int) -> bool:
-        # A tick that has begun is not over.
-        return self.part + self._costs[kind].peek(self.part) < (deadline + 1) * self._each
+        # It ends when the deadline begins, as on a real clock.
+        return self.part + self._costs[kind].peek(self.part) <= deadline * self._each
 
     def num_fitting(self, kind: str, timeout: int) -> int:
         cost, limit = self._costs[kind].constant, timeout * self._each
@@ -272,13 +272,19 @@ class Simulated(LocalFabric):
         last = None if deadline is None else (deadline + 1) * self._each - 1
         if not self._replies or (last is not None and self._replies[0][0] > last):
             assert last is not None
-            self._note(None, "waiting", self._clock.part, last)
-            self._clock.part = max(self._clock.part, last)
+            # Parts of a tick pass until the next one begins; whole ticks have no parts.
+            until = last + (self._each > 1)
+            self._note(None, "waiting", self._clock.part, until)
+            self._clock.part = max(self._clock.part, until)
             return None
         came, _, reply = heapq.heappop(self._replies)
         self._note(None, "waiting", self._clock.part, came, reply.party)
         self._clock.part = max(self._clock.part, came)
         return reply
+
+    def last_before(self, tick: int) -> int:
+        """The one before, if ticks have parts: a wait for a tick lasts until that has passed."""
+        return tick - (self._each > 1)
 
     def pass_time(self, on: EngineWork) -> None:
         """Move the label holder's clock by what its engine costs."""

@@ -212,24 +212,16 @@ async def flexible_exchange(
         return
     loss = holder.last_loss
     # Everybody is to be done when the timeout is over, and some of it has passed.
-    left = max(1, timeout - (holder.clock.now() - own_began))
+    how = steps, max(1, timeout - (holder.clock.now() - own_began)), adaptive
     if labels == "private":
         own = each({name: gradients[name] for name in present})
-        await parties.tell("descend", batch, own, steps, left, adaptive, among=present)
+        await parties.tell("descend", batch, own, *how, among=present)
     else:
         fusion = dict(holder.fusion.state_dict())
-        await parties.tell(
-            "descend_knowing_labels",
-            batch,
-            embeddings,
-            fusion,
-            steps,
-            left,
-            adaptive,
-            among=present,
-        )
-    # The parties begin now, not when the label holder has taken its own steps.
-    parties.hand_out()
+        await parties.tell("descend_knowing_labels", batch, embeddings, fusion, *how, among=present)
+    # The parties begin now, not when the label holder has taken its own steps. Where the rate goes
+    # by the steps of the exchange before, nothing else may take their time.
+    parties.hand_out(has_time=adaptive != _BY_LAST)
     left = max(1, timeout - (holder.clock.now() - own_began))
     for step in steps_within(holder.clock, "fuse", own_steps, left):
         if step:

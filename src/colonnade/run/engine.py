@@ -232,6 +232,7 @@ def train_federation(
         federation,
         loop,
         records,
+        timekeeper,
         every=checkpoint_every if keeps_regularly else None,
         keeps_best=keeps_best,
     )

@@ -1,7 +1,8 @@
 """When a run keeps checkpoints, and those that are under way while training goes on.
 
-A method that waits for nobody does not wait for a checkpoint either. One regular checkpoint is
-under way at a time; what is due meanwhile is left out and recorded. Where a run ends with its
+A method that waits for nobody does not wait for a checkpoint either: the label holder writes its
+own part while the parties compute, where a method leaves it time for that. One regular checkpoint
+is under way at a time; what is due meanwhile is left out and recorded. Where a run ends with its
 best weights, every evaluation has a checkpoint of the same exchange.
 """
 
@@ -12,6 +13,7 @@ from typing import Any
 
 from colonnade.core.beside import Beside
 from colonnade.core.federation import Event, Federation, LoopState
+from colonnade.core.loop import Timekeeper
 from colonnade.core.parties import Patience
 from colonnade.core.snapshot import Snapshot
 from colonnade.run.records import Records
@@ -33,6 +35,7 @@ class Keeping:
         federation: What is trained.
         loop: How far it is.
         records: Where checkpoints go.
+        timekeeper: Counts the time that they take during an exchange.
         every: How many exchanges lie between two regular ones; none if there are none.
         keeps_best: Whether the best exchange must be kept.
     """
@@ -42,6 +45,7 @@ class Keeping:
         federation: Federation,
         loop: LoopState,
         records: Records,
+        timekeeper: Timekeeper,
         *,
         every: int | None,
         keeps_best: bool,
@@ -53,6 +57,8 @@ class Keeping:
         self._keeps_best = keeps_best
         self._under_way: list[_UnderWay] = []
         self._is_owed = False
+        self._timekeeper = timekeeper
+        federation.parties.meanwhile.append(self._look_meanwhile)
 
     def after(self, event: Event) -> dict[str, Any] | None:
         """Look after those under way, keep one if it is time; a line for the record if it can't."""
@@ -78,6 +84,11 @@ class Keeping:
             item.task.give_up()
         self._under_way.clear()
         self._records.checkpoint(self._federation, self._loop)
+
+    def _look_meanwhile(self) -> None:
+        if self._under_way:
+            with self._timekeeper.on("keeping"):
+                self._look()
 
     def _look(self) -> None:
         for item in list(self._under_way):

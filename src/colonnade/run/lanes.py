@@ -6,6 +6,7 @@ from typing import Any
 
 from colonnade.core.config import dump
 from colonnade.core.errors import ColonnadeError
+from colonnade.core.fabric import RealClock
 from colonnade.core.federation import Federation, LoopState
 from colonnade.core.loop import Timekeeper
 from colonnade.core.timeline import Timeline
@@ -40,6 +41,8 @@ class Lanes:
         self._loop = loop
         self._timekeeper = timekeeper
         self._file = file
+        self._clock = federation.holder.clock
+        self._num_updates = self._updates_so_far()
         # Who is away, since when.
         self._away: dict[str, float] = {}
         self._timeline = self._fabric.timeline = None if file is None else Timeline()
@@ -52,7 +55,12 @@ class Lanes:
         """An exchange is done."""
         if self._file is not None and self._timeline is not None:
             noted = self._timeline.take()
-            self._file.add(self._loop.exchange, self._timekeeper.offset(), noted)
+            before, self._num_updates = self._num_updates, self._updates_so_far()
+            updates = self._num_updates - before if isinstance(self._clock, RealClock) else None
+            self._file.add(self._loop.exchange, self._timekeeper.offset(), noted, updates)
+
+    def _updates_so_far(self) -> int:
+        return self._clock.num_units["fuse"] if isinstance(self._clock, RealClock) else 0
 
     def attends(self, party: str, change: str, text: str) -> None:
         """A party is away, is back, or always comes too late."""

@@ -4,6 +4,10 @@ Made of what the run directory has: intervals (``timeline.jsonl``), counts (``su
 settings (``config.json``). A party's reply says how long its party computed in all, so the
 cost of an encoding is counted with that of the local step that follows it. A message's size is
 not told from its latency: both are in ``latency``, half of it each way.
+
+Where steps go on until a timeout, their number is what was measured, and their cost is what makes
+as many fit. The label holder's differs by exchange, as it did in the run. A party does not say how
+many steps it took in each: its cost is that of the mean.
 """
 
 from __future__ import annotations
@@ -72,12 +76,13 @@ def measured_profile(run: Path) -> dict[str, Any]:
     updates_per_exchange = own["units"] / summary["exchanges"]
     per_exchange = _own_seconds(lines) / num_exchanges
     windows = [item for item in map(_window, lines[1:]) if item is not None]
+    update: Any = None
     window, overran = math.inf, 0.0
     if len(windows) > num_exchanges / 2:
-        # Updates go on until a timeout: however many they are, the exchange lasts until then, and
-        # on average half an update would still have fitted.
+        # Updates go on until a timeout: however many they are, the exchange lasts until then.
         window = sorted(item.lasted for item in windows)[len(windows) // 4]
-        fuse = window / (updates_per_exchange + 0.5)
+        fuse = _filling(window, updates_per_exchange)
+        update = _paces(lines[1:], window, _lasted(lines) / num_exchanges)
         worked = sum(item.worked for item in windows) / num_exchanges
         overran = sum(max(0.0, item.lasted - window) for item in windows) / num_exchanges
         besides = max(0.0, per_exchange - worked + overran)
@@ -89,14 +94,17 @@ def measured_profile(run: Path) -> dict[str, Any]:
     per_epoch = round(summary["exchanges"] / summary["epochs"])
     evaluate_every = config["stop"]["evaluate_every"] or per_epoch
     checkpoint_every = config["record"]["checkpoint_every"] or per_epoch
+    evaluating, keeping = (
+        _spent_apart(lines, state) / num_exchanges for state in ("evaluating", "keeping")
+    )
     return {
         "name": "simulated",
         "parts_per_tick": _PARTS_PER_TICK,
-        "fuse": _parts(fuse),
+        "fuse": update or _parts(fuse),
         "engine": {
             "exchange": _parts(besides),
-            "evaluation": _parts(_spent(lines, "evaluating") / num_exchanges * evaluate_every),
-            "checkpoint": _parts(_spent(lines, "keeping") / num_exchanges * checkpoint_every),
+            "evaluation": _parts(evaluating * evaluate_every),
+            "checkpoint": _parts(keeping * checkpoint_every),
         },
         "party": {
             name: _party(lane, max(1.0, summary["local_steps"][name] * share), window, overran)
@@ -121,6 +129,9 @@ def _party(lane: _Lane, num_steps: float, window: float, overran: float) -> dict
     # holder overran the timeout itself.
     in_time = [min(item, window) for item in lane.computing]
     per_step = len(in_time) / num_steps
+    if per_step < 1 and window < math.inf and any(in_time):
+        # It begins no step that may not fit, so it need not compute until the timeout.
+        per_step = _filling(window, 1 / per_step) * len(in_time) / sum(in_time)
     held_up = (sum(lane.computing) - sum(in_time)) / len(in_time)
     way = sum(lane.sending) / len(in_time) + max(0.0, held_up - overran)
     return {
@@ -154,29 +165,69 @@ def _spent(lines: Sequence[Mapping[str, Any]], *states: str) -> float:
     return float(sum(end - begin for own in spans for begin, end, *_ in own))
 
 
-def _own_seconds(lines: Sequence[Mapping[str, Any]]) -> float:
-    """The label holder's own time: it neither waits, evaluates nor keeps anything."""
+def _spent_apart(lines: Sequence[Mapping[str, Any]], state: str) -> float:
+    """The same without what was done before a timeout, while the parties computed anyway."""
+    windows = [item for item in map(_window, lines[1:]) if item is not None]
+    return _spent(lines, state) - sum(item.besides.get(state, 0.0) for item in windows)
+
+
+def _lasted(lines: Sequence[Mapping[str, Any]]) -> float:
+    """From the end of the first of these exchanges to the end of the last."""
     first, last = (
         max(end for spans in _spans(line) for _, end, *_ in spans) for line in (lines[0], lines[-1])
     )
+    return float(last - first)
+
+
+def _own_seconds(lines: Sequence[Mapping[str, Any]]) -> float:
+    """The label holder's own time: it neither waits, evaluates nor keeps anything."""
     idle = _spent(lines, "waiting", "evaluating", "keeping")
-    return max(0.0, float(last - first - idle))
+    return max(0.0, _lasted(lines) - idle)
 
 
 class _Window(NamedTuple):
-    """A wait for a moment, and for nobody: how long the work before it lasted, and both."""
+    """A wait for a moment, and for nobody: how long the work before it lasted, and both.
+
+    ``besides`` is what was done meanwhile, and is no part of that work, by its state.
+    """
 
     worked: float
     lasted: float
+    besides: Mapping[str, float]
 
 
 def _window(line: Mapping[str, Any]) -> _Window | None:
     """From the last answer of an exchange to the moment that it waited for, if it did."""
-    waits = line["label_holder"].get("waiting", [])
-    for (_, answered, *party), (begin, end, *nobody) in pairwise(waits):
+    own = line["label_holder"]
+    for (_, answered, *party), (begin, end, *nobody) in pairwise(own.get("waiting", [])):
         if party and not nobody:
-            return _Window(max(0.0, begin - answered), end - answered)
+            besides = {
+                state: sum(to - at for at, to in own.get(state, ()) if answered <= at < begin)
+                for state in ("evaluating", "keeping")
+            }
+            worked = begin - answered - sum(besides.values())
+            return _Window(max(0.0, worked), end - answered, besides)
     return None
+
+
+def _filling(window: float, num_units: float) -> float:
+    """The cost of a unit of which so many fit; on average half a unit would still have fitted."""
+    return window / (num_units + 0.5)
+
+
+def _paces(
+    lines: Sequence[Mapping[str, Any]], window: float, per_exchange: float
+) -> dict[str, Any] | None:
+    """The cost of an update, one value per exchange; None if nobody counted them."""
+    counts: dict[int, int] = {}
+    for line in lines:
+        if "updates" not in line:
+            return None
+        counts[line["exchange"]] = counts.get(line["exchange"], 0) + line["updates"]
+    # One after the other: how the pace changes from one exchange to the next matters too.
+    newest = list(counts.values())[-_TRACE:]
+    values = [_parts(_filling(window, count)) for count in newest]
+    return {"kind": "trace", "values": values, "period": _parts(per_exchange)}
 
 
 def _parts(seconds: float) -> int:

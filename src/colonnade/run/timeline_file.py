@@ -56,17 +56,24 @@ class TimelineFile:
         if self._path.exists() and self._path.read_bytes() != _encoded(kept):
             self._rewrite(kept)
 
-    def add(self, exchange: int, offset: float, intervals: Sequence[Interval]) -> None:
+    def add(
+        self,
+        exchange: int,
+        offset: float,
+        intervals: Sequence[Interval],
+        updates: int | None = None,
+    ) -> None:
         """Add what was noted during an exchange; it is written now or a moment later.
 
         Args:
             exchange: How many exchanges are done.
             offset: What to add to the fabric's seconds to have those of the run.
             intervals: As the fabric noted them.
+            updates: How many updates the label holder made meanwhile, where it measures them.
         """
         if not intervals:
             return
-        self._noted.append(_Noted(exchange, offset, intervals))
+        self._noted.append(_Noted(exchange, offset, intervals, updates))
         self._num_noted += len(intervals)
         if self._num_noted > 4 * self._batch:
             self._noted = _thinned(self._noted, self._batch)
@@ -145,6 +152,7 @@ class _Noted(NamedTuple):
     exchange: int
     offset: float
     intervals: Sequence[Interval]
+    updates: int | None
 
     @property
     def size(self) -> int:
@@ -167,6 +175,7 @@ class _Noted(NamedTuple):
             "exchange": self.exchange,
             "parties": {name: parties[name] for name in sorted(parties)},
             "label_holder": own,
+            **({} if self.updates is None else {"updates": self.updates}),
         }
 
 

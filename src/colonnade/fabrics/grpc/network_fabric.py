@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -178,15 +178,12 @@ class GrpcFabric(Fabric):
         if not was_sent:
             return
         self._times.call(call.party, wants_reply=call.wants_reply)
-        if call.wants_reply:
-            self._awaited[call.party] += 1
-        else:
-            self._num_told += 1
+        self._awaited[call.party] += call.wants_reply
+        self._num_told += not call.wants_reply
 
     def take(self, delivery: Delivery) -> None:
         """A reply that arrived for this fabric."""
-        reply = delivery.reply
-        seconds = delivery.seconds
+        reply, seconds = delivery.reply, delivery.seconds
         if self._of is not None and self._of.claim(reply.party, seconds):
             seconds = 0.0
         self.meter.parties[reply.party].seconds_computing += seconds
@@ -252,8 +249,7 @@ class GrpcFabric(Fabric):
 
     def claim(self, party: str, seconds: float) -> bool:
         """Count what a party said of its work to a fabric beside, if it was told something here."""
-        is_ours = self._times.claim(party, seconds)
-        if is_ours:
+        if is_ours := self._times.claim(party, seconds):
             self.meter.parties[party].seconds_computing += seconds
         return is_ours
 
@@ -263,6 +259,11 @@ class GrpcFabric(Fabric):
             if fabric is not None:
                 fabric._times.leave(fabric.elapsed_seconds())
         self._session.write_out()
+
+    def do_meanwhile(self, works: Iterable[Callable[[], None]]) -> None:
+        """Do it; it is no part of the label holder's update."""
+        with self._session.clock.interrupted():
+            super().do_meanwhile(works)
 
     def last_before(self, tick: int) -> int:
         """The one before: a wait for a tick lasts until that has passed."""
