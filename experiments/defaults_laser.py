@@ -9,19 +9,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from colonnade.core.config import dump
 from colonnade.reproduce import Experiment, Job
-from colonnade.run.defaults import HEADS
+from colonnade.run.defaults import ENCODERS_BY_METHOD, HEADS
 
 sys.path.append(str(Path(__file__).parent))
 from _tables import LEFT_OUT, METRICS, NAMED, TUNED, ours, table_of
 
-# Of a larger table so many rows are drawn, others for every seed.
-NUM_ROWS = 2000
+# Of a larger table so many rows are drawn, others for every seed. Few rows and many seeds: what is
+# asked is a difference of two methods, and seeds differ by more than it.
+NUM_ROWS = 1000
 GROUPS = {"chosen on": TUNED, "left out": LEFT_OUT, "named": NAMED}
-LINEAR = {"defaults": {"head": {"hidden": []}}}
-BEFORE = {"name": "laser", "weights": "normalised"}
-HIDDEN = list(HEADS["laser"].hidden)
-OVER_AVERAGE = {"label_holder": {"fusion": {"kind": "mlp", "hidden": HIDDEN, "combine": "mean"}}}
+OVER_AVERAGE = {
+    "defaults": {"encoder": {"kind": "mlp", **dump(ENCODERS_BY_METHOD["laser"])}},
+    "label_holder": {
+        "fusion": {"kind": "mlp", "hidden": list(HEADS["laser"].hidden), "combine": "mean"}
+    },
+}
 
 
 def job(group: str, name: str) -> Job:
@@ -30,7 +34,6 @@ def job(group: str, name: str) -> Job:
         stop = {"stop": {"epochs": 2}} if fast else {}
         found = ours(train, test, seed, "laser", stop)
         beside = {
-            "before": ours(train, test, seed, BEFORE, {**stop, **LINEAR}),
             "control": ours(train, test, seed, "splitnn", {**stop, **OVER_AVERAGE}),
             "splitnn": ours(train, test, seed, "splitnn", stop),
         }
@@ -49,13 +52,13 @@ def experiment() -> Experiment:
         note=(
             f"On a quarter of the rows, which no model saw: {measures} label. Of larger tables "
             f"{NUM_ROWS} rows are drawn. 'ours' is laser by colonnade.fit with nothing set but "
-            'prepare.missing = "mean" and prepare.constant = "drop", splitnn likewise. \'before\' '
-            "has linear heads and normalised weights. 'control' is splitnn with a head like "
-            "laser's over the average of embeddings: the same networks, trained on all blocks. "
+            'prepare.missing = "mean" and prepare.constant = "drop", splitnn likewise. \'control\' '
+            "is splitnn with laser's encoders and a head like laser's over the average of "
+            "embeddings: the same networks, trained on all blocks. "
             "'ahead' is laser less splitnn, seed by seed. Columns of the tables go to three "
             "parties in their order; data sets have their own parties. Not in a paper."
         ),
         jobs=[job(group, name) for group, names in GROUPS.items() for name in names],
         seeds=5,
-        beside=("before", "control", "splitnn", "ahead"),
+        beside=("control", "splitnn", "ahead"),
     )

@@ -24,7 +24,15 @@ from colonnade.data.datasets import load_dataset
 from colonnade.data.splits import SplitSpec, split_samples
 from colonnade.estimator import VerticalClassifier
 from colonnade.federate.party_policy import PartyPolicy
-from colonnade.run.defaults import ENCODER, FUSION, HEADS, OPTIMIZER, STOP, without_validation
+from colonnade.run.defaults import (
+    ENCODER,
+    ENCODERS_BY_METHOD,
+    FUSION,
+    HEADS,
+    OPTIMIZER,
+    STOP,
+    without_validation,
+)
 from colonnade.run.result import Result
 from colonnade.run.spec import as_begun, parse_spec, plain_spec, stored_spec
 
@@ -110,6 +118,43 @@ def test_laser_is_no_worse_than_splitnn_where_columns_of_two_parties_act_togethe
     assert found["laser"] >= found["splitnn"] - 0.05, found
 
 
+@pytest.mark.parametrize(
+    ("name", "margin"), [("breast_cancer", 0.01), ("wine", 0.02), ("digits", 0.01)]
+)
+def test_laser_is_no_worse_than_splitnn_with_all_blocks_there(name: str, margin: float) -> None:
+    """At most one or two samples of the test part fewer are right."""
+    blocks, labels = tables_of(name)
+    train, test = train_test_split(
+        np.arange(len(labels)), test_size=0.3, random_state=1, stratify=labels
+    )
+    found = {
+        method: colonnade.fit(
+            {party: block.iloc[train] for party, block in blocks.items()},
+            labels.iloc[train],
+            method=method,
+            label_holder=load_dataset(name).label_holder,
+            settings={"threads": 1, "data": {"split": {"test": 0.0}}},
+        ).evaluate({party: block.iloc[test] for party, block in blocks.items()}, labels.iloc[test])[
+            "accuracy"
+        ]
+        for method in ("splitnn", "laser")
+    }
+    assert found["laser"] >= found["splitnn"] - margin, found
+
+
+def test_lasers_embeddings_may_be_negative_unless_an_encoder_is_given() -> None:
+    own = ENCODERS_BY_METHOD["laser"]
+    assert own == replace(ENCODER, activate_output=False)
+    assert parse_spec({"method": "laser"}).encoder_of("anybody") == own
+    assert parse_spec({"method": "splitnn"}).encoder_of("anybody") == ENCODER
+    given = {"method": "laser", "defaults": {"encoder": "mlp"}}
+    assert parse_spec(given).encoder_of("anybody") == ENCODER
+    rows = np.random.default_rng(0).normal(size=(40, 4))
+    model = VerticalClassifier(method="laser", embedding=8, epochs=1, random_state=0)
+    spec = model.fit(rows, rows[:, 0] > 0).result_._blueprint.spec
+    assert spec.defaults.encoder == replace(own, embedding=8)
+
+
 def test_fit_files_and_estimators_have_one_set() -> None:
     file = parse_spec({})
     blocks, labels = tables_of("wine")
@@ -184,13 +229,17 @@ class TestRunsThatBeganBefore:
         assert as_begun(said, begun).defaults.optimizer == OptimizerSpec(name="sgd", lr=0.1)
 
     def test_lasers_earlier_defaults_stay_too(self) -> None:
-        said = {"method": {"name": "laser", "weights": "normalised"}, "defaults": {"head": {}}}
+        said = {
+            "method": {"name": "laser", "weights": "normalised"},
+            "defaults": {"head": {}, "encoder": "mlp"},
+        }
         begun = stored_spec(plain_spec(parse_spec(said)))
         assert begun.head_of("anybody").hidden == ()
         today = parse_spec({"method": "laser"})
         assert today.head_of("anybody") == HEADS["laser"] != begun.head_of("anybody")
         assert as_begun(today, begun).method == begun.method
         assert as_begun(today, begun).defaults.head == begun.defaults.head
+        assert as_begun(today, begun).defaults.encoder == ENCODER != today.defaults.encoder
         paper = parse_spec({"method": {"name": "laser", "weights": "paper"}})
         assert as_begun(paper, begun).method == paper.method
         without_key = plain_spec(begun)

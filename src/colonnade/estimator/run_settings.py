@@ -14,7 +14,7 @@ from colonnade.core.config import dump
 from colonnade.core.errors import ConfigError, DataError
 from colonnade.core.task import TaskKind
 from colonnade.data.splits import SplitSpec
-from colonnade.run.defaults import BATCH_SIZE, ENCODER, FUSION, OPTIMIZER, STOP
+from colonnade.run.defaults import BATCH_SIZE, FUSION, OPTIMIZER, STOP
 from colonnade.run.spec import CHOICES, RunSpec, parse_spec
 
 __all__ = ["fills_missing", "run_spec"]
@@ -57,7 +57,8 @@ def run_spec(parameters: Mapping[str, Any], kind: TaskKind, num_samples: int) ->
     optimizer = _merged(
         "optimizer", "name", of["optimizer"], "lr", _learning_rate(of["learning_rate"]), OPTIMIZER
     )
-    encoder = {"hidden": of["hidden"], "embedding": of["embedding"]}
+    plain = dump(parse_spec({"method": of["method"]}).defaults.encoder)
+    encoder = {**plain, **_said({"hidden": of["hidden"], "embedding": of["embedding"]})}
     stop = _stop(of, given)
     defaults = given.get("defaults", {})
     values = {
@@ -76,7 +77,7 @@ def run_spec(parameters: Mapping[str, Any], kind: TaskKind, num_samples: int) ->
         "defaults": {
             **defaults,
             "prepare": _keeping_constants(defaults.get("prepare", {})),
-            "encoder": {"kind": "mlp", **dump(ENCODER), **_said(encoder)},
+            "encoder": {"kind": "mlp", **encoder},
             "optimizer": optimizer,
         },
         "label_holder": {

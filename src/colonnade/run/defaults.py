@@ -17,6 +17,7 @@ from colonnade.models import HeadSpec, MLPFusionSpec, MLPSpec
 __all__ = [
     "BATCH_SIZE",
     "ENCODER",
+    "ENCODERS_BY_METHOD",
     "FUSION",
     "HEADS",
     "LEAST",
@@ -27,6 +28,10 @@ __all__ = [
 
 BATCH_SIZE = 64
 ENCODER = MLPSpec(hidden=(64,), embedding=32)
+# By method, where another encoder is the default. Behind a linear last layer, averaging and a
+# head's first layer give every party weights of its own, as embeddings side by side do. Behind an
+# activation all parties would share them, and no block could lower what another one says.
+ENCODERS_BY_METHOD: Mapping[str, MLPSpec] = {"laser": replace(ENCODER, activate_output=False)}
 FUSION = MLPFusionSpec(hidden=(32,))
 # By method, where a linear head is not the default. Over an average of embeddings a linear one
 # adds up what every block says by itself: columns of two parties would never act together.

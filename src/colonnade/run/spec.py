@@ -40,7 +40,15 @@ from colonnade.models import (
     HeadSpec,
 )
 from colonnade.protect import PROTECTIONS, ProtectionSpec
-from colonnade.run.defaults import BATCH_SIZE, ENCODER, FUSION, HEADS, OPTIMIZER, STOP
+from colonnade.run.defaults import (
+    BATCH_SIZE,
+    ENCODER,
+    ENCODERS_BY_METHOD,
+    FUSION,
+    HEADS,
+    OPTIMIZER,
+    STOP,
+)
 
 __all__ = [
     "CHOICES",
@@ -277,16 +285,18 @@ def parse_spec(values: Mapping[str, Any]) -> RunSpec:
     """Settings from a plain mapping; every mistake is named by its path.
 
     A table ``stop`` that does not say how long training may last has the defaults for the rest.
-    Where no head is given, the method decides which is the default.
+    Where no encoder or no head is given, the method decides which is the default.
     """
     stop = values.get("stop")
     if isinstance(stop, Mapping) and not {"exchanges", "epochs"} & stop.keys():
         values = {**values, "stop": {**dump(STOP), **stop}}
     spec: RunSpec = parse(RunSpec, values, choices=CHOICES)
-    head = HEADS.get(spec.method.info.name)
-    if head is None or "head" in values.get("defaults", {}):
-        return spec
-    return replace(spec, defaults=replace(spec.defaults, head=head))
+    name, given = spec.method.info.name, values.get("defaults", {})
+    by_method = {"encoder": ENCODERS_BY_METHOD.get(name), "head": HEADS.get(name)}
+    own: dict[str, Any] = {
+        key: item for key, item in by_method.items() if item is not None and key not in given
+    }
+    return replace(spec, defaults=replace(spec.defaults, **own)) if own else spec
 
 
 def stored_spec(values: Mapping[str, Any]) -> RunSpec:
@@ -308,13 +318,16 @@ def as_begun(spec: RunSpec, begun: RunSpec) -> RunSpec:
         Settings with the run's own where it had an earlier default and ``spec`` has today's.
     """
     defaults, holder, method = spec.defaults, spec.label_holder, spec.method
-    if (defaults.head, begun.defaults.head) == (HEADS.get(method.info.name), HeadSpec()):
+    name, was = method.info.name, begun.defaults
+    if (defaults.encoder, was.encoder) == (ENCODERS_BY_METHOD.get(name), ENCODER):
+        defaults = replace(defaults, encoder=ENCODER)
+    if (defaults.head, was.head) == (HEADS.get(name), HeadSpec()):
         defaults = replace(defaults, head=HeadSpec())
     if isinstance(method, Laser) and isinstance(begun.method, Laser):
-        was = begun.method.weights
-        if (method.weights, was) == (Laser.weights, "normalised"):
-            method = replace(method, weights=was)
-    if (defaults.optimizer, begun.defaults.optimizer) == (OPTIMIZER, OptimizerSpec()):
+        weighed = begun.method.weights
+        if (method.weights, weighed) == (Laser.weights, "normalised"):
+            method = replace(method, weights=weighed)
+    if (defaults.optimizer, was.optimizer) == (OPTIMIZER, OptimizerSpec()):
         defaults = replace(defaults, optimizer=OptimizerSpec())
     if (holder.optimizer, begun.label_holder.optimizer) == (OPTIMIZER, OptimizerSpec()):
         holder = replace(holder, optimizer=OptimizerSpec())
