@@ -14,7 +14,7 @@ import pytest
 from .conftest import Browse, no_sideways
 
 DOCS = Path(__file__).parents[2] / "docs"
-# One of each kind: a page takes a second. `make pages` looks at all of them.
+# One of each kind: a page takes two seconds. `make pages` looks at all of them.
 KINDS = (
     *("index", "choose-a-method", "configuration", "cli", "api", "methods/laser", "results/easter"),
     *("tutorials/missing-customers", "live", "decisions/0015-noise-in-whole-steps", "search"),
@@ -38,8 +38,9 @@ def test_the_pages(
     pages = [site / f"{kind}.html" for kind in KINDS]
     if os.environ.get(EVERY):
         pages = sorted(site.rglob("*.html"))
-    tab = browse(390, dark=True)
-    for page in pages:
-        tab.goto(page.as_uri())
-        no_sideways(tab)
-        accessible(tab)
+    # Colours change with the dark, and the layout with the width: these two have all of both.
+    for tab in (browse(390, dark=True), browse(1280, dark=False)):
+        for page in pages:
+            tab.goto(page.as_uri())
+            no_sideways(tab)
+            accessible(tab)
