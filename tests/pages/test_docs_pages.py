@@ -1,4 +1,4 @@
-"""The documentation: built without a warning, as wide as the window, accessible, offline."""
+"""The documentation: built without a warning, as wide as the window, accessible, searchable."""
 
 from __future__ import annotations
 
@@ -44,3 +44,9 @@ def test_the_pages(
             tab.goto(page.as_uri())
             no_sideways(tab)
             accessible(tab)
+    # From a file, without a server: the field's word leads to ours.
+    tab.goto(f"{(site / 'search.html').as_uri()}?q=secure+aggregation")
+    tab.wait_for_selector("#search-results li")
+    assert "Glossary" in tab.inner_text("#search-results")
+    no_sideways(tab)
+    accessible(tab)
