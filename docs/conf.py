@@ -23,6 +23,7 @@ extensions = [
     "equations",
     "command_pages",
     "accessible_pages",
+    "declared_types",
 ]
 exclude_patterns = ["generate"]
 

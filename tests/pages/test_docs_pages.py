@@ -33,6 +33,10 @@ def test_the_pages(
         [*command, "-d", tmp_path / "doctrees", DOCS, site], capture_output=True, text=True
     )
     assert (built.returncode, built.stderr) == (0, "")
+    api = (site / "api.html").read_text("utf-8")
+    assert "Embedding</span>" in api
+    assert "Annotated[" not in api
+    assert ">Type<" not in api  # of a docstring, a colon after its first words makes a type of them
 
     browse: Browse = request.getfixturevalue("browse")
     pages = [site / f"{kind}.html" for kind in KINDS]
