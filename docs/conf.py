@@ -23,6 +23,7 @@ extensions = [
     "equations",
     "command_pages",
     "accessible_pages",
+    "declared_types",
 ]
 exclude_patterns = ["generate"]
 
@@ -44,6 +45,8 @@ html_static_path = ["_static"]
 html_css_files = ["colonnade.css"]
 html_math_renderer = "mathml"
 html_show_sourcelink = False
+# A summary is cut from the page, which a browser does not read for a script from a file.
+html_show_search_summary = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
 pygments_style = "a11y-high-contrast-light"

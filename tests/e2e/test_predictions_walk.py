@@ -59,7 +59,7 @@ def test_the_walk(place: Path, typed: Typed) -> None:
     answers = pd.read_csv(place / "scores.csv", keep_default_na=False)
     new = pd.read_csv(place / "new.csv")
     assert answers["customer_id"].tolist() == new["customer_id"].tolist()
-    assert set(answers["defaulted"]) <= {"yes", "no"}
+    assert set(answers["defaulted"]) == {"yes", "no"}  # it learned something
     assert answers["confidence"].between(0.5, 1.0).all()
     assert set(answers["blocks"]) == {"bank; shop; telco"}
     assert set(answers["missing"]) == {""}

@@ -53,18 +53,46 @@ def follow(name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert type_in(line, monkeypatch) == (int(expected[1]) if expected else 0), line
 
 
+def without_numbers(line: str) -> str:
+    """A line whose numbers and times are a sign."""
+    return re.sub(r"\d(?:[\d.:T-]|e-)*", "#", line)
+
+
+def fractions(line: str) -> list[float]:
+    """The numbers between 0 and 10 that have a point."""
+    return [float(item) for item in re.findall(r"(?<![\d.:])\d\.\d+(?![\d:])", line)]
+
+
+def assert_shown(name: str, said: str) -> None:
+    """Every line of output on a page was printed, up to times and small changes of the numbers."""
+    text = (TUTORIALS / f"{name}.md").read_text("utf-8")
+    for block in re.findall(r"^```text\n(.*?)^```", text, re.M | re.S):
+        for line in block.splitlines():
+            begun = line.removesuffix("...")
+            came = [
+                fractions(item)[: len(fractions(begun))]
+                for item in said.splitlines()
+                if without_numbers(item).startswith(without_numbers(begun))
+            ]
+            assert any(values == pytest.approx(fractions(begun), abs=0.05) for values in came), line
+
+
 def test_reading_a_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     follow("reading-a-ledger", tmp_path, monkeypatch)
     said = capsys.readouterr()
+    assert_shown("reading-a-ledger", said.out + said.err)
     assert "laboratory opened: protection perturb" in said.out
     assert re.search(r"^laboratory: \d+ bytes left, protection perturb$", said.out, re.M)
     assert re.search(r"^clinic: entry \d+: the hash does not fit", said.out, re.M)
 
 
-def test_missing_customers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_customers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     follow("missing-customers", tmp_path, monkeypatch)
+    assert_shown("missing-customers", capsys.readouterr().out)
     both, bank_only = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("both", "bank_only"))
     assert len(both) == len(bank_only) == 100
     assert both["blocks"].value_counts().to_list() == [50, 50]
@@ -92,7 +120,9 @@ def test_comparing_methods(
     assert found["seconds"]["vafl"] < found["seconds"]["splitnn"] / 10
     capsys.readouterr()
     follow("comparing-methods", tmp_path, monkeypatch)
-    assert "fedbcd" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "fedbcd" in said
+    assert re.search(r"quality\.test\.loss +│ [\d.]{3,7} +│ [\d.]{3,7} +│", said)  # few digits
 
 
 def test_own_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

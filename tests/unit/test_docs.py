@@ -334,7 +334,9 @@ def test_commands_in_examples_exist(page: Path) -> None:
 
 
 @pytest.mark.usefixtures("own_methods")
-@pytest.mark.parametrize("name", ["README.md", "docs/python-api.md", "docs/own-method.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/index.md", "docs/python-api.md", "docs/own-method.md"]
+)
 def test_python_examples_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,7 @@ from colonnade.core.errors import ConfigError
 from colonnade.core.task import Task
 from colonnade.quality.headline import headline_of
 from colonnade.quality.intervals import interval_of
-from colonnade.quality.result_card import ResultCard, guess_row
+from colonnade.quality.result_card import CardRow, ResultCard, guess_row
 from colonnade.report import write_report
 from colonnade.report.markup import number
 from colonnade.run.result import Result
@@ -193,3 +193,11 @@ def test_a_card_reads_back() -> None:
     assert card is not None
     assert ResultCard.of(card.plain()) == card
     assert card.lines()[0] == "accuracy on 45 test samples (95 % interval)"
+
+
+def test_a_row_without_an_interval_says_so() -> None:
+    missing = float("nan")
+    row = CardRow(who="together (splitnn)", value=0.5, low=missing, high=missing)
+    card = ResultCard(metric="accuracy", part="test", num_samples=9, rows=(row,), note="")
+    assert card.lines()[1] == "  together (splitnn)  0.500  (no interval)"
+    assert "<td>no interval</td>" in card.html()

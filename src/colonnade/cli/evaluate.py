@@ -31,5 +31,6 @@ def evaluate(
         return
     if result.left:
         say(f"without {', '.join(result.left)}, who left")
+    width = max(map(len, metrics), default=0)
     for name, value in metrics.items():
-        say(f"{name:<18} {value:.4f}")
+        say(f"{name:<{width}}  {value:.4f}")

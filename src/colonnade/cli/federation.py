@@ -275,8 +275,9 @@ def evaluate(
     if as_json:
         say(json.dumps(metrics, indent=2))
         return
+    width = max(map(len, metrics), default=0)
     for name, value in metrics.items():
-        say(f"{name:<12} {value:.4f}")
+        say(f"{name:<{width}}  {value:.4f}")
 
 
 federation.command("serve")(serve)

@@ -63,8 +63,13 @@ def compare(root: Root, first: Name, second: Name, as_json: AsJson = False) -> N
         return
     table = Table("", first, second)
     for key, (left, right) in found.items():
-        table.add_row(key, str(left), str(right))
+        table.add_row(key, _shown(left), _shown(right))
     Console().print(table)
+
+
+def _shown(value: object) -> str:
+    """A value of a summary in a table; ``--json`` has all of its digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @runs.command("tag")

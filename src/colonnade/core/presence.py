@@ -61,7 +61,7 @@ class Observed:
 
     @cached_property
     def rows(self) -> Mapping[str, Tensor]:
-        """By party the places in the batch of the samples that it has: its rows, in their order."""
+        """By party the places in the batch of the samples that it has, its rows in their order."""
         if self.table is None:
             return dict.fromkeys(self.names, torch.arange(self.num_samples))
         return {

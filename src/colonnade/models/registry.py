@@ -67,7 +67,7 @@ class EncoderSpec(ABC):
 
     @property
     def is_linear(self) -> bool:
-        """Whether no nonlinearity stands between two layers: then weights hide little."""
+        """Whether no nonlinearity stands between two layers; then weights hide little."""
         return False
 
     @abstractmethod

@@ -41,7 +41,7 @@ class EmbeddingTable:
 
     @property
     def iteration(self) -> int:
-        """The paper's k: how many updates there were."""
+        """How many updates there were, the paper's k."""
         return self._known.iteration
 
     def write(self, party: str, batch: Batch, embedding: Tensor) -> None:

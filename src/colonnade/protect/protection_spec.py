@@ -58,7 +58,7 @@ class Setting:
 
     @property
     def across(self) -> tuple[str, ...]:
-        """The parties across a link: all but the label holder's own block."""
+        """The parties across a link, all but the label holder's own block."""
         return tuple(name for name in self.chains if name != self.label_holder)
 
 

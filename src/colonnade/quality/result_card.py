@@ -74,7 +74,7 @@ class ResultCard:
         """The card for a notebook or a page."""
         rows = "".join(
             f"<tr><td>{html.escape(row.who)}</td><td>{row.value:.3f}</td>"
-            f"<td>{_bound(row.low)} to {_bound(row.high)}</td></tr>"
+            f"<td>{_interval(row)}</td></tr>"
             for row in self.rows
         )
         note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
@@ -138,7 +138,13 @@ def guess(task: Task, train: Any, num_samples: int) -> tuple[str, Tensor]:
 
 
 def _shown(row: CardRow) -> str:
-    return f"{_bound(row.value)}  ({_bound(row.low)} to {_bound(row.high)})"
+    return f"{_bound(row.value)}  ({_interval(row)})"
+
+
+def _interval(row: CardRow) -> str:
+    if math.isnan(row.low) and math.isnan(row.high):
+        return "no interval"
+    return f"{_bound(row.low)} to {_bound(row.high)}"
 
 
 def _bound(value: float) -> str:

@@ -202,7 +202,7 @@ class RunRecord:
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """The parties with a block: in the summary's order, without one by name."""
+        """The parties with a block, in the summary's order, without one by name."""
         if self.summary is not None:
             return self.summary.parties
         names = {

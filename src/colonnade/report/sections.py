@@ -234,12 +234,13 @@ def _quality_at_end(record: RunRecord) -> str:
     metrics = list(dict.fromkeys(metric for found in ends.values() for metric in found))
     return table(
         f"At the end ({record.summary.task} target)",
-        ["part", "samples", *metrics],
+        ["measure", *ends],
+        # A row a metric: there are two parts, and with models of parties' own a dozen metrics.
         [
-            [text(part), count(samples.get(part)), *(number(found.get(m)) for m in metrics)]
-            for part, found in ends.items()
+            ["samples", *(count(samples.get(part)) for part in ends)],
+            *([text(m), *(number(found.get(m)) for found in ends.values())] for m in metrics),
         ],
-        numeric=range(1, 2 + len(metrics)),
+        numeric=range(1, 1 + len(ends)),
     )
 
 

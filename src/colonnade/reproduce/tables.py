@@ -227,6 +227,9 @@ def _draw_curves(figure: Any, outcome: Mapping[str, Any]) -> None:
         numbers = [key for cells in curves.values() for key in cells if not isinstance(key, str)]
         if min(numbers) > 0 and max(numbers) >= 15 * min(numbers):
             axes.set_xscale("log")
+            # Labels of a logarithmic axis overlap within one power of ten; these are few.
+            axes.set_xticks(sorted(set(numbers)), [f"{key:g}" for key in sorted(set(numbers))])
+            axes.minorticks_off()
         axes.set_xlabel(str(outcome["along"]))
         axes.set_ylabel(str(outcome["metric"]))
         axes.set_title(name, fontsize="medium")
