@@ -77,6 +77,28 @@ class TestArrivals:
         assert isinstance(arrivals.take(20.0, num_wanted=4), Lost)
         assert arrivals.take(0.0, num_wanted=4) is None
 
+    def test_whatever_is_wanted_all_come_once_and_nobody_is_told_of_an_end(self) -> None:
+        arrivals = Arrivals()
+        sent: list[Delivery | Lost] = [
+            Lost(PartyRestarted("back", party="a")) if number % 50 == 49 else delivery(number)
+            for number in range(5000)
+        ]
+
+        def put() -> None:
+            for item in sent:
+                arrivals.put(item)
+
+        thread = threading.Thread(target=put)
+        thread.start()
+        found = []
+        while len(found) < len(sent):
+            # More than are left are never wanted: the end would be waited for.
+            wanted = 1 + len(found) % 7 if len(found) < len(sent) - 7 else 1
+            found.append(arrivals.take(20.0, num_wanted=wanted))
+        thread.join(20)
+        assert all(one is other for one, other in zip(found, sent, strict=True))
+        assert arrivals.take(0.0) is None
+
 
 class Counting(Respondent):
     def __init__(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,22 +43,21 @@ class Arrivals:
     def __init__(self) -> None:
         self._items: deque[Delivery | Lost] = deque()
         self._num_wanted = 1
-        self._is_urgent = False
+        # Losses on their way: counted before they are put, by the one thread that tells of them.
+        self._num_losses_put = self._num_losses_taken = 0
         # Locked while there is nothing to wake anybody for.
         self._news = threading.Lock()
         self._news.acquire()
 
     def put(self, item: Delivery | Lost) -> None:
         """Add an arrival; a loss is told at once."""
-        self._items.append(item)
         if isinstance(item, Lost):
-            self._is_urgent = True
-        if self._is_urgent or len(self._items) >= self._num_wanted:
+            self._num_losses_put += 1
+        self._items.append(item)
+        if self._is_enough(self._num_wanted):
             # Another thread may be quicker.
-            try:
+            with suppress(RuntimeError):
                 self._news.release()
-            except RuntimeError:
-                return
 
     def take(self, timeout: float | None, *, num_wanted: int = 1) -> Delivery | Lost | None:
         """The oldest arrival.
@@ -71,7 +71,7 @@ class Arrivals:
         """
         self._num_wanted = num_wanted
         until = None if timeout is None else time.monotonic() + timeout
-        while len(self._items) < num_wanted and not self._is_urgent:
+        while not self._is_enough(num_wanted):
             left = -1.0 if until is None else until - time.monotonic()
             if until is not None and left <= 0:
                 break
@@ -80,5 +80,10 @@ class Arrivals:
             return None
         item = self._items.popleft()
         if isinstance(item, Lost):
-            self._is_urgent = False
+            self._num_losses_taken += 1
         return item
+
+    def _is_enough(self, num_wanted: int) -> bool:
+        num_here = len(self._items)
+        is_lost = self._num_losses_put > self._num_losses_taken
+        return num_here >= num_wanted or (is_lost and num_here > 0)
