@@ -6,14 +6,13 @@ import asyncio
 import os
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from authority import identity_of
-from colonnade.core.errors import PartyRestarted, StorageError
+from colonnade.core.errors import PartyRestarted
 from colonnade.core.fabric import RealClock
 from colonnade.core.messages import Call, Reply
 from colonnade.core.respondent import Respondent
@@ -23,8 +22,6 @@ from colonnade.fabrics.grpc.arrivals import Arrivals, Delivery, Lost
 from colonnade.fabrics.grpc.front import Front
 from colonnade.fabrics.grpc.local_party import LocalParty
 from colonnade.federate.agent_lanes import TRAINING_NICENESS, AgentLanes
-from colonnade.protect import ledger as ledgers
-from colonnade.protect.ledger import Ledger, read_ledger, verify_ledger
 from networks import QUICK
 
 
@@ -128,33 +125,6 @@ def test_a_party_at_the_side_answers_in_order_here_or_in_a_thread(waits: bool) -
     local.close()
     assert len(party.threads) == 4
     assert (set(party.threads) == {threading.get_ident()}) is waits
-
-
-class TestSeveralEntries:
-    def test_they_are_a_chain_like_any_other(self, tmp_path: Path) -> None:
-        ledger = Ledger(tmp_path, run="a run")
-        ledger.append({"event": "opened"})
-        ledger.append(*({"event": "left", "to": name} for name in "abc"))
-        ledger.append()
-        ledger.close()
-        assert [entry.get("to") for entry in read_ledger(tmp_path)] == [None, "a", "b", "c"]
-        assert verify_ledger(tmp_path)[1] is None
-
-    def test_all_or_none_are_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        ledger = Ledger(tmp_path, run="a run")
-        ledger.append({"event": "opened"})
-
-        def full(*_: Any) -> None:
-            raise StorageError("the disk is full")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(ledgers, "append_wholly", full)
-            with pytest.raises(StorageError):
-                ledger.append({"event": "left", "to": "a"}, {"event": "left", "to": "b"})
-        ledger.append({"event": "left", "to": "c"})
-        ledger.close()
-        assert [entry.get("to") for entry in read_ledger(tmp_path)] == [None, "c"]
-        assert verify_ledger(tmp_path)[1] is None
 
 
 class TestFront:

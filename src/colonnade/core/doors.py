@@ -168,35 +168,26 @@ class Door(VerbSet):
             raise ProtocolError(f"'{call.verb}' gives nothing that could be added up")
         # A seal is not an entry: it would come after the entry that it seals.
         if self._ledger is not None and call.verb != "seal" and not _is_empty(value):
-            further = {"released": released} if released else {}
-            self._ledger.append(self._entry(call, value, applied, further))
+            self._write(call, value, applied, {"released": released} if released else {})
         return value
 
-    def arguments(self, calls: Sequence[Call], known: Verb | None) -> list[Call]:
-        """Calls of one verb as they leave the label holder; written down if they carry tensors."""
-        if not calls:
-            return []
-        takes = known.takes if known else (Kind.UNDECLARED,) * len(calls[0].arguments)
-        if not any(any(map(_tensors, call.arguments, takes)) for call in calls):
-            return list(calls)
-        names = [name for name, _ in known.parameters] if known else [""] * len(takes)
-        kinds = {name: _named(kind) for name, kind in zip(names, takes, strict=True)}
-        kinds = {name: kind for name, kind in kinds.items() if kind}
-        leaving, entries = [], []
+    def arguments(self, call: Call, known: Verb | None) -> Call:
+        """The call as it leaves the label holder; written down if it carries tensors."""
+        takes = known.takes if known else (Kind.UNDECLARED,) * len(call.arguments)
+        if not any(map(_tensors, call.arguments, takes)):
+            return call
         with self._lock:
-            for call in calls:
-                applied: set[str] = set()
-                arguments = tuple(
-                    self._transformed(call, item, kind, iter(()), applied)
-                    for item, kind in zip(call.arguments, takes, strict=True)
-                )
-                leaving.append(replace(call, arguments=arguments))
-                if self._ledger is not None and any(map(_tensors, call.arguments, takes)):
-                    further = {"to": call.party, "kinds": kinds}
-                    entries.append(self._entry(call, arguments, applied, further))
+            applied: set[str] = set()
+            arguments = tuple(
+                self._transformed(call, item, kind, iter(()), applied)
+                for item, kind in zip(call.arguments, takes, strict=True)
+            )
             if self._ledger is not None:
-                self._ledger.append(*entries)
-        return leaving
+                names = [name for name, _ in known.parameters] if known else [""] * len(takes)
+                kinds = {name: _named(kind) for name, kind in zip(names, takes, strict=True)}
+                kinds = {name: kind for name, kind in kinds.items() if kind}
+                self._write(call, arguments, applied, {"to": call.party, "kinds": kinds})
+        return replace(call, arguments=arguments)
 
     def _transformed(
         self,
@@ -230,20 +221,21 @@ class Door(VerbSet):
                     applied.add(item.kind)
         return value
 
-    def _entry(
-        self, call: Call, value: Any, applied: set[str], further: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _write(self, call: Call, value: Any, applied: set[str], further: Mapping[str, Any]) -> None:
+        assert self._ledger is not None
         kinds = [item.kind for item in self.protections if item.kind in applied]
-        return {
-            "event": "left",
-            "exchange": max(call.exchange, 0),
-            "verb": call.verb,
-            "shape": _shapes(value),
-            "bytes": sum(map(num_payload_bytes, value if type(value) is tuple else (value,))),
-            "protection": "+".join(kinds) or "none",
-            "spent": dict(self.spent()) or None,
-            **further,
-        }
+        self._ledger.append(
+            {
+                "event": "left",
+                "exchange": max(call.exchange, 0),
+                "verb": call.verb,
+                "shape": _shapes(value),
+                "bytes": sum(map(num_payload_bytes, value if type(value) is tuple else (value,))),
+                "protection": "+".join(kinds) or "none",
+                "spent": dict(self.spent()) or None,
+                **further,
+            }
+        )
 
     def refused(self, call: Call, error: Refused) -> None:
         """Write down that a call was refused."""

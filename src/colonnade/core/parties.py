@@ -13,7 +13,7 @@ correlation id and counted, never awaited or cancelled.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from colonnade.core.attendance import Attendance
@@ -21,9 +21,8 @@ from colonnade.core.batches import BatchPlan
 from colonnade.core.doors import Door
 from colonnade.core.errors import NoAnswer, ProtocolError
 from colonnade.core.fabric import Fabric
-from colonnade.core.failures import bad_reply, failure_of, no_answer
+from colonnade.core.failures import bad_reply, failure_of, no_answer, no_value
 from colonnade.core.messages import Batch, Call, Each, Reply, Summand, pack_reply, unpack_reply
-from colonnade.core.own_arguments import each, own_arguments
 from colonnade.core.patience import Arrival, Patience
 from colonnade.core.presence import Presence
 from colonnade.core.respondent import Agreed, Awaited, Fault, fault_in_answer
@@ -31,6 +30,18 @@ from colonnade.core.sums import Sums, Total, added_up
 from colonnade.core.verbs import Verb
 
 __all__ = ["Arrival", "Each", "Parties", "Patience", "Total", "each"]
+
+
+def each(by_party: Mapping[str, Any]) -> Each:
+    """Give every party a value of its own: ``tell("descend", batch, each(gradients))``.
+
+    Args:
+        by_party: The values, by party.
+
+    Returns:
+        An argument for ``ask`` and ``tell``.
+    """
+    return Each(by_party)
 
 
 class Parties:
@@ -138,10 +149,10 @@ class Parties:
             if set(self.names) <= set(self.attendance.away):
                 await self.wait_until(limit)  # for anybody at all
         open_calls = {}
-        numbers = self._send(asked, verb, arguments, True, summand)
-        for name, number in zip(asked, numbers, strict=True):
+        for name in asked:
             own = copies[name] if isinstance(copies, Mapping) else copies
             rows = self._rows(name, arguments) if num_rows is None else num_rows[name]
+            number = self._send(name, verb, arguments, True, summand)
             open_calls[number] = Awaited(name, self.exchange, verb, rows, own, summand is not None)
         answers: dict[str, Any] = {}
         began = since = self.fabric.now()
@@ -204,14 +215,13 @@ class Parties:
 
         ``verb``, ``arguments`` and ``among`` are as in ``ask``.
         """
-        chosen = self._chosen(among)
-        for name, number in zip(chosen, self._send(chosen, verb, arguments, False), strict=True):
-            self._told[name].append(number)
+        for name in self._chosen(among):
+            self._told[name].append(self._send(name, verb, arguments, False))
 
     def start(self, party: str, verb: str, *arguments: Any) -> None:
         """Put a call of ``verb`` with ``arguments`` to a ``party`` in flight; see ``arrival``."""
-        (name,) = chosen = self._chosen([party])
-        (number,) = self._send(chosen, verb, arguments, True)
+        (name,) = self._chosen([party])
+        number = self._send(name, verb, arguments, True)
         self._started[number] = Awaited(name, self.exchange, verb, self._rows(name, arguments))
 
     async def arrival(self, deadline: int | None = None) -> Arrival | None:
@@ -320,26 +330,24 @@ class Parties:
 
     def _send(
         self,
-        parties: Sequence[str],
+        party: str,
         verb: str,
         arguments: tuple[Any, ...],
         wants_reply: bool,
         summand: Summand | None = None,
-    ) -> range:
-        """Send a call to each; their numbers. Nothing leaves before the ledger has all of them."""
-        numbers = range(self._next_id, self._next_id + len(parties))
-        calls = [
-            Call(number, name, verb, own, self.exchange, wants_reply, summand)
-            for number, name, own in zip(
-                numbers, parties, own_arguments(parties, verb, arguments), strict=True
-            )
-        ]
-        self._next_id = numbers.stop
+    ) -> int:
+        if any(type(item) is Each for item in arguments):
+            try:
+                arguments = tuple(x.by_party[party] if type(x) is Each else x for x in arguments)
+            except KeyError as error:
+                raise no_value(party, verb) from error
+        number = self._next_id
+        self._next_id += 1
+        call = Call(number, party, verb, arguments, self.exchange, wants_reply, summand)
         if self._door is not None and not self._door.is_open:
-            calls = self._door.arguments(calls, self._verbs.get(verb))
-        for call in calls:
-            self.fabric.send(call)
-        return numbers
+            call = self._door.arguments(call, self._verbs.get(verb))
+        self.fabric.send(call)
+        return number
 
     def _rows(self, name: str, arguments: tuple[Any, ...]) -> int | None:
         """How many samples a call is about: those of its batch that the party has."""

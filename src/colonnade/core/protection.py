@@ -202,8 +202,8 @@ class Notes(ABC):
     """A ledger as a door sees it."""
 
     @abstractmethod
-    def append(self, *entries: Mapping[str, Any]) -> None:
-        """Write entries, all or none; or raise: then nothing leaves."""
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Write one entry, or raise: then nothing leaves."""
 
     @abstractmethod
     def entries(self) -> Iterator[Mapping[str, Any]]:

@@ -77,35 +77,30 @@ class Ledger(Notes):
         with self._alone():
             pass
 
-    def append(self, *entries: Mapping[str, Any]) -> None:
-        """Write entries; a ledger that was closed belongs to a run that is over, and stays.
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Write one entry; a ledger that was closed belongs to a run that is over, and stays.
 
         Of refusals it has the first ten thousand.
 
         Raises:
             Refused: It is as long as it may be.
         """
-        if self._file < 0 or not entries:
+        if self._file < 0:
             return
         with self._alone():
-            kept = []
-            for entry in entries:
-                if entry.get("event") != "refused":
-                    self._refuse_to_grow()
-                    kept.append(entry)
-                elif self._num_refusals < _MOST_REFUSALS:
+            if entry.get("event") == "refused":
+                if self._num_refusals < _MOST_REFUSALS:
                     self._num_refusals += 1
-                    kept.append({**entry, "reason": entry["reason"][:_MOST_CHARACTERS]})
-            self._write(*kept)
-
-    def _refuse_to_grow(self) -> None:
-        if self._most_bytes is not None and self._size >= self._most_bytes:
-            raise Refused(
-                f"party '{self._party}' refuses by its policy, rule 'limits.max_ledger_megabytes': "
-                f"its ledger of this run has {self._size:,} bytes; begin another run, or have the "
-                "limit raised there",
-                party=self._party,
-            )
+                    self._write({**entry, "reason": entry["reason"][:_MOST_CHARACTERS]})
+                return
+            if self._most_bytes is not None and self._size >= self._most_bytes:
+                raise Refused(
+                    f"party '{self._party}' refuses by its policy, rule "
+                    f"'limits.max_ledger_megabytes': its ledger of this run has {self._size:,} "
+                    "bytes; begin another run, or have the limit raised there",
+                    party=self._party,
+                )
+            self._write(entry)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -118,25 +113,18 @@ class Ledger(Notes):
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    def _write(self, *entries: Mapping[str, Any]) -> None:
+    def _write(self, entry: Mapping[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        lines, head = [], self._head
-        for count, entry in enumerate(entries, self._count):
-            body = json.dumps(
-                {"entry": count, "time": now, "run": self._run, **entry},
-                ensure_ascii=False,
-                separators=(",", ":"),
-            ).encode()
-            head = _hash(head, body)
-            lines.append(body[:-1] + f',"hash":"{head}"}}\n'.encode())
-        written = b"".join(lines)
+        body = json.dumps(
+            {"entry": self._count, "time": now, "run": self._run, **entry},
+            ensure_ascii=False,
+            separators=(",", ":"),
+        ).encode()
+        head = _hash(self._head, body)
+        line = body[:-1] + f',"hash":"{head}"}}\n'.encode()
         # If it can't be written, nothing leaves the party either.
-        append_wholly(self._file, written, self._path)
-        self._size, self._count, self._head = (
-            self._size + len(written),
-            self._count + len(lines),
-            head,
-        )
+        append_wholly(self._file, line, self._path)
+        self._size, self._count, self._head = self._size + len(line), self._count + 1, head
 
     def _catch_up(self) -> None:
         """Take up what others have written since; a line that was not finished never counted."""
