@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import threading
 from typing import Any
 
 import pytest
 import torch
 
-from authority import identity_of
 from colonnade.core.errors import PartyRestarted
 from colonnade.core.fabric import RealClock
 from colonnade.core.messages import Call, Reply
 from colonnade.core.respondent import Respondent
 from colonnade.core.verbs import verb
-from colonnade.fabrics.grpc.agent import Agent
 from colonnade.fabrics.grpc.arrivals import Arrivals, Delivery, Lost
 from colonnade.fabrics.grpc.front import Front
 from colonnade.fabrics.grpc.local_party import LocalParty
-from colonnade.federate.agent_lanes import TRAINING_NICENESS, AgentLanes
-from networks import QUICK
 
 
 def delivery(number: int) -> Delivery:
@@ -159,30 +153,3 @@ class TestFront:
             return found
 
         assert asyncio.run(there_and_back()) == content
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux")
-@pytest.mark.parametrize("serves", [True, False])
-def test_training_steps_back_before_predictions_where_there_are_some(
-    serves: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usual = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-    found: dict[str, int] = {}
-
-    def note(_: Agent) -> None:
-        thread = threading.current_thread()
-        found[thread.name] = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-    monkeypatch.setattr(Agent, "serve", note)
-    lanes = AgentLanes(
-        identity=identity_of("a"),
-        address="127.0.0.1:1",
-        serving="127.0.0.1:1" if serves else None,
-        respondent_for=lambda purpose, lane: Counting(),
-        links=QUICK,
-    )
-    training = threading.Thread(target=lanes.serve, name="training")
-    training.start()
-    training.join(20)
-    assert found.pop("training") == (min(19, usual + TRAINING_NICENESS) if serves else usual)
-    assert set(found.values()) == ({usual} if serves else set())

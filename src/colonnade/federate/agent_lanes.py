@@ -3,14 +3,12 @@
 Every lane has a link and a thread of its own, so that a long step of training keeps no prediction
 waiting. Lane 0 goes to the federation's address. Lanes 1 and up go to its serving address, if it
 has one; each carries one loaded version of a model. Lane 2 and those above it dial once lane 1 has
-found a hub that serves. On Linux the thread of lane 0 then has a lower priority than theirs.
+found a hub that serves.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import fields
@@ -18,19 +16,14 @@ from dataclasses import fields
 from colonnade.core.errors import ColonnadeError
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.agent import LEAVE_SECONDS, Agent
-from colonnade.fabrics.grpc.event_loop import event_loop
 from colonnade.fabrics.grpc.execution import AgentStatus
 from colonnade.fabrics.grpc.identity import Identity
 from colonnade.fabrics.grpc.link_settings import MOST_LANES, LinkSpec
 
-__all__ = ["SERVING_LANES", "TRAINING_NICENESS", "AgentLanes"]
+__all__ = ["SERVING_LANES", "AgentLanes"]
 
 # Lanes for predictions: the version that answers, the one before, and the next.
 SERVING_LANES = range(1, MOST_LANES)
-
-# By how much training steps back before predictions, in the system's own measure.
-TRAINING_NICENESS = 5
-_MOST_NICENESS = 19
 
 _LOG = logging.getLogger("colonnade.agent")
 
@@ -107,8 +100,6 @@ class AgentLanes:
         for thread in threads:
             thread.daemon = True
             thread.start()
-        if threads:
-            _let_others_go_first()
         try:
             self._main.serve()
         finally:
@@ -146,17 +137,3 @@ class AgentLanes:
         """Use another certificate from the next dial on."""
         for agent in (self._main, *self._serving.values()):
             agent.renew(identity)
-
-
-def _let_others_go_first() -> None:
-    """Have the system prefer the threads of predictions to this one, which trains.
-
-    Somebody waits for a prediction, and a step of training lasts longer than one. Where nothing
-    else is to be done, training loses nothing by it.
-    """
-    # Made by this thread, the loop that carries the frames of all lanes would come last too.
-    event_loop()
-    if sys.platform == "linux":
-        thread = threading.get_native_id()
-        niceness = os.getpriority(os.PRIO_PROCESS, thread) + TRAINING_NICENESS
-        os.setpriority(os.PRIO_PROCESS, thread, min(_MOST_NICENESS, niceness))
