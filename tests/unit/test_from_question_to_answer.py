@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -153,3 +154,36 @@ class TestFront:
             return found
 
         assert asyncio.run(there_and_back()) == content
+
+    def test_a_stranger_who_floods_is_read_once_until_it_is_passed_on(self) -> None:
+        """Before a connection is passed on, no more of it is kept than one read has."""
+
+        async def flood() -> int:
+            may_pass = asyncio.Event()
+
+            async def waiting() -> None:
+                await may_pass.wait()
+
+            front = Front(before_passing=waiting)
+            ends: list[Any] = []
+            arrived = front._arrived
+            front._arrived = lambda end: (ends.append(end), arrived(end))  # type: ignore[method-assign]
+            port = await front.start("127.0.0.1:0")
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(bytes(32 << 20))
+            await asyncio.wait_for(_until(lambda: bool(ends)), 60)
+            await asyncio.wait_for(ends[0].has_begun.wait(), 60)
+            # Turns of the loop in which it could read more.
+            for _ in range(100):
+                await asyncio.sleep(0)
+            kept = len(ends[0]._first)
+            writer.transport.abort()
+            await front.stop()
+            return kept
+
+        assert 0 < asyncio.run(flood()) <= 256 * 1024
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await asyncio.sleep(0)
