@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from colonnade.fabrics.grpc.event_loop import run_there
 from colonnade.run.fit import fit
 from colonnade.serve.admittance import Admittance
 from colonnade.serve.api_keys import KeyFile
 from colonnade.serve.http_routes import make_application
 from colonnade.serve.listening import Listening, TlsFiles, loopback_hosts
+from colonnade.serve.networked_predictor import NetworkedPredictor
 from colonnade.serve.prediction_service import PredictionService, ServiceLimits
 from colonnade.serve.predictor import (
     ObservedRows,
@@ -135,7 +137,10 @@ def running(
     tls: TlsFiles | None = None,
     clock: Any = None,
 ) -> Iterator[Running]:
-    """Serve from another thread, on a port of loopback; drained at the end."""
+    """Serve from another thread, on a port of loopback; drained at the end.
+
+    A federation's predictor is served on the event loop of its links, as by the command.
+    """
     ready = threading.Event()
     found: list[Running] = []
     failed: list[BaseException] = []
@@ -165,7 +170,10 @@ def running(
 
     def run() -> None:
         try:
-            asyncio.run(serve())
+            if isinstance(first, NetworkedPredictor):
+                run_there(serve())
+            else:
+                asyncio.run(serve())
         except BaseException as error:
             failed.append(error)
             ready.set()
@@ -295,6 +303,11 @@ class ScriptedPredictor:
         return ServedExchange(
             outcomes=[found for _ in ids], seconds=dict.fromkeys(here, 0.001), silent=silent
         )
+
+    def predict_here(
+        self, ids: Sequence[str], *, deadline: float, without: Collection[str]
+    ) -> None:
+        pass
 
     def warm_up(self) -> None:
         pass

@@ -91,7 +91,7 @@ def test_sigterm_answers_who_is_in_hand_and_takes_nobody_else() -> None:
             beside.append(pool.submit(meanwhile, int(ports[1]), int(ports[2])))
 
         settings = ServeSettings(port=0, grpc_port=0)
-        asyncio.run(serve_with(lambda run: predictor, lambda: predictor, settings, started))
+        asyncio.run(serve_with(lambda run: predictor, predictor, settings, started))
         beside[0].result()
     assert predictor.closed
 

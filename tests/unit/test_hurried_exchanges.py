@@ -27,6 +27,11 @@ class Recording:
         self.asked.append((deadline, without))
         return ServedExchange(outcomes=[Unanswered(reason="away", parties=()) for _ in ids])
 
+    def predict_here(
+        self, ids: Sequence[str], *, deadline: float, without: Collection[str]
+    ) -> None:
+        """It is asked in a thread."""
+
     def close(self) -> None:
         """Nothing is open."""
 

@@ -129,6 +129,12 @@ class OpenModel:
         return self._federation.sums is not None
 
     @property
+    def num_own_weights(self) -> int:
+        """How many weights the networks at the label holder have."""
+        own = [self._federation.holder.fusion, *(party.model for party in self._own.values())]
+        return sum(item.numel() for network in own for item in network.parameters())
+
+    @property
     def model_version(self) -> str:
         """Which weights answer: the run's name among the parties, and the checkpoint."""
         return f"{self.run_name}/{self.tag}"
@@ -193,6 +199,30 @@ class OpenModel:
         patience: Patience | None = None,
         among: tuple[str, ...] | None = None,
     ) -> Predictions:
+        """Raw outputs for the samples of a request, awaited in this thread; see ``predicting``."""
+        return self._fabric.run(
+            self.predicting(
+                request,
+                each=each,
+                known=known,
+                finished=finished,
+                through=through,
+                patience=patience,
+                among=among,
+            )
+        )
+
+    async def predicting(
+        self,
+        request: Request,
+        *,
+        each: bool = False,
+        known: Mapping[int, Answer] | None = None,
+        finished: Callable[[int, Answer], None] | None = None,
+        through: Callable[[Fabric], Fabric] = lambda fabric: fabric,
+        patience: Patience | None = None,
+        among: tuple[str, ...] | None = None,
+    ) -> Predictions:
         """Raw outputs for the samples of a request; one request after the other.
 
         ``known`` and ``finished`` are as in ``Federation.predictions``. ``through`` puts something
@@ -214,22 +244,22 @@ class OpenModel:
             is_one = patience is not None and plan.num_batches == 1
             held = HeldCalls(self._session, self._fabric) if is_one else None
             parties = self.elsewhere(self.blueprint.spec.patience, held)
-            self._choose(request, name, plan, called, told, parties, waits=patience is None)
+            await self._choose(request, name, plan, called, told, parties, waits=patience is None)
             try:
                 view = self._over(name, called, plan, request, held)
                 view = replace(
                     view, fabric=through(view.fabric), patience=patience or view.patience
                 )
-                return view.predictions(
+                return await view.predicting(
                     request.part, plan, each=each, known=known, finished=finished
                 )
             except PartyFailed:
                 # It may have refused the samples before: then that is why, and is raised.
-                self._fabric.run(parties.wait_until(parties.now() + 1))
+                await parties.wait_until(parties.now() + 1)
                 raise
             finally:
                 apart = told if held is None else tuple(sorted(held.told))
-                self._forget(name, called, apart)
+                await self._forget(name, called, apart)
 
     def plan(self, request: Request) -> tuple[str, BatchPlan]:
         """A name for the samples of a request, which stays here, and their batches."""
@@ -315,7 +345,8 @@ class OpenModel:
         asking.start(party, "keeping")
 
         def came() -> str | None:
-            one = asking.fabric.run(asking.arrival(deadline=asking.now()))
+            # Of a tick that is over: for the one that has begun it would be waited.
+            one = asking.fabric.run(asking.arrival(deadline=asking.now() - 1))
             return None if one is None else str(one.value)
 
         return came
@@ -337,7 +368,7 @@ class OpenModel:
             presence={name: request.presence},
         )
 
-    def _choose(
+    async def _choose(
         self,
         request: Request,
         name: str,
@@ -356,14 +387,14 @@ class OpenModel:
         }
         telling = parties.ask if waits else parties.tell
         presence = torch.from_numpy(request.presence)
-        self._fabric.run(telling("choose", called, each(samples), presence, among=told))
+        await telling("choose", called, each(samples), presence, among=told)
         for owner, party in self._own.items():
             if request.own is None or request.own_rows is None:
                 raise ConfigError(f"the block of '{owner}' itself is missing in the request")
             roll = self._roll(name, request)
             party.parts.update(make_parts(request.own, request.own_rows, owner, roll, {name: plan}))
 
-    def _forget(self, name: str, called: str, told: tuple[str, ...]) -> None:
+    async def _forget(self, name: str, called: str, told: tuple[str, ...]) -> None:
         for party in self._own.values():
             party.parts.pop(name, None)
         if not told:
@@ -371,7 +402,7 @@ class OpenModel:
         parties = self.elsewhere(self.blueprint.spec.patience)
         # Whoever has lost the session has lost the samples too.
         with contextlib.suppress(ColonnadeError):
-            self._fabric.run(parties.tell("forget", called, among=told))
+            await parties.tell("forget", called, among=told)
 
     def _over(
         self, name: str, called: str, plan: BatchPlan, request: Request, held: HeldCalls | None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from colonnade.core.errors import ConfigError, NoAnswer
+from colonnade.fabrics.grpc.event_loop import event_loop
 from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.federate.networked_runs import networked_blueprint
 from colonnade.federate.prediction import OpenModel
@@ -15,6 +17,7 @@ from colonnade.federate.prediction_files import alignments_of
 from colonnade.federate.prediction_samples import wanted_ids
 from colonnade.run.kept_seals import SEALS
 from colonnade.serve.kept_embeddings import KeptEmbeddings
+from colonnade.serve.listening import stopped_by_signals
 from colonnade.serve.networked_predictor import NetworkedPredictor
 from colonnade.serve.predictor import Predictor, ServedModel
 from colonnade.serve.run_serving import ServeSettings, model_digest, run_beside, serve_with
@@ -159,4 +162,14 @@ def serve_federation(
     Raises:
         RunError: The address can't be listened at.
     """
-    asyncio.run(serve_with(loader, loader.first, settings, started))
+    first = loader.first()
+    can_be_stopped: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+    # Where replies arrive: from a request to its answer no thread hands work to another one.
+    serving = asyncio.run_coroutine_threadsafe(
+        serve_with(loader, first, settings, started, can_be_stopped.put), event_loop()
+    )
+    serving.add_done_callback(lambda _: can_be_stopped.put(None))
+    stop = can_be_stopped.get()
+    if stop is not None:
+        stopped_by_signals(stop)
+    serving.result()

@@ -124,7 +124,8 @@ class Gathering:
         if self._task is not None:
             await self._task
         self._thread.shutdown(wait=True)
-        self.predictor.close()
+        # Off the event loop, on which its links may be.
+        await asyncio.to_thread(self.predictor.close)
 
     async def _exchanges(self) -> None:
         try:
@@ -178,9 +179,13 @@ class Gathering:
         without = self._breakers.left_out(deadline - began)
         loop = asyncio.get_running_loop()
         try:
-            exchange = await loop.run_in_executor(
-                self._thread, self._predict, ids, deadline, without
-            )
+            here = self.predictor.predict_here(ids, deadline=deadline, without=without)
+            if here is None:
+                exchange = await loop.run_in_executor(
+                    self._thread, self._predict, ids, deadline, without
+                )
+            else:
+                exchange = await here
         except Exception as error:
             # A probe that failed for another reason says nothing of the party.
             for name in self.predictor.model.parties:

@@ -145,6 +145,11 @@ class InProcessPredictor:
                 self._own[party] = table
                 self._away.pop(party, None)
 
+    def predict_here(
+        self, ids: Sequence[str], *, deadline: float, without: Collection[str]
+    ) -> None:
+        """Nothing: networks compute in a thread."""
+
     def predict(
         self, ids: Sequence[str], *, deadline: float, without: Collection[str]
     ) -> ServedExchange:

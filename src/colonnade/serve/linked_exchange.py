@@ -97,13 +97,13 @@ class LinkedExchange:
         # Parties that came back without their half.
         self.lost: set[str] = set()
 
-    def run(self, ids: Sequence[str]) -> ServedExchange:
+    async def run(self, ids: Sequence[str]) -> ServedExchange:
         """Answer for these ids with whoever answers in time."""
         work: list[list[str]] = [list(ids)]
         while work:
             for group, members in self._groups(work.pop(0)).items():
                 for begin in range(0, len(members), _MOST_TOGETHER):
-                    work += self._try(members[begin : begin + _MOST_TOGETHER], group)
+                    work += await self._try(members[begin : begin + _MOST_TOGETHER], group)
         return ServedExchange(
             outcomes=[self._outcomes[name] for name in ids],
             seconds={
@@ -154,12 +154,13 @@ class LinkedExchange:
             return _why([party for party in present if party not in left], self._gone, refused)
         return _Group(left, kept)
 
-    def _try(self, ids: list[str], group: _Group) -> list[list[str]]:
+    async def _try(self, ids: list[str], group: _Group) -> list[list[str]]:
         """Ask for ids; those that have no outcome yet, as they are to be asked for next."""
         fabrics: list[WatchedFabric] = []
         again: list[list[str]] = []
         try:
-            self._outcomes.update(zip(ids, self._answer(ids, group, fabrics), strict=True))
+            found = await self._answer(ids, group, fabrics)
+            self._outcomes.update(zip(ids, found, strict=True))
         except _TooOldError:
             again = [ids]
         except Refused as error:
@@ -204,7 +205,7 @@ class LinkedExchange:
             part=wanted.part,
         )
 
-    def _answer(
+    async def _answer(
         self, ids: Sequence[str], group: _Group, fabrics: list[WatchedFabric]
     ) -> list[Outcome]:
         model, request = self._open, self._request(ids)
@@ -227,7 +228,7 @@ class LinkedExchange:
 
         having = {party for name in ids for party in self._present_of[name]}
         asked = having - set(group.kept)
-        predicted = model.predict(
+        predicted = await model.predicting(
             request,
             patience=Patience(timeout=max(1, int(left * TICKS_PER_SECOND)), then=self._then),
             among=tuple(party for party in model.blueprint.elsewhere if party in asked),

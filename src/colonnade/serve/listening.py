@@ -8,7 +8,6 @@ import math
 import signal
 import socket
 import ssl
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from colonnade.core.errors import ConfigError, RunError
 from colonnade.serve.guard import Application
 from colonnade.serve.prediction_service import ServiceLimits
 
-__all__ = ["Listening", "TlsFiles", "loopback_hosts"]
+__all__ = ["Listening", "TlsFiles", "loopback_hosts", "stopped_by_signals"]
 
 _LOG = logging.getLogger("colonnade.serve")
 _SLOWEST_HEADERS_SECONDS = 10.0
@@ -139,16 +138,12 @@ class Listening:
         return int(self._socket.getsockname()[1])
 
     async def serve(self, started: Callable[[], None] = lambda: None) -> None:
-        """Answer until told to stop (SIGTERM, SIGINT or ``stop``), then drain.
+        """Answer until told to stop, then drain.
 
         Args:
             started: Called when requests are accepted.
         """
         self._socket.listen(2048)
-        if threading.current_thread() is threading.main_thread():
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self.stop)
         started()
         await self._uvicorn.serve(sockets=[self._socket])
         await self._drain()
@@ -158,6 +153,16 @@ class Listening:
         """Take no more requests, answer those that are here; from any thread."""
         _LOG.info("asked to stop: requests in hand are answered first")
         self._uvicorn.should_exit = True
+
+
+def stopped_by_signals(stop: Callable[[], None]) -> None:
+    """Have SIGTERM and SIGINT call it; called in the main thread.
+
+    Args:
+        stop: It only takes a note, and so may be called at any moment.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop())
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -96,6 +96,11 @@ class LonePredictor:
         self._away = None
         _LOG.info("party '%s': its table was read again", self._party.name)
 
+    def predict_here(
+        self, ids: Sequence[str], *, deadline: float, without: Collection[str]
+    ) -> None:
+        """Nothing: networks compute in a thread."""
+
     def predict(
         self, ids: Sequence[str], *, deadline: float, without: Collection[str]
     ) -> ServedExchange:

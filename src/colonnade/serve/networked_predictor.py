@@ -12,16 +12,19 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from colonnade.core.errors import ColonnadeError, PartyRestarted
+from colonnade.core.fabric import drive
 from colonnade.core.parties import Patience
 from colonnade.core.printable import printable
 from colonnade.data.blocks import as_ids
+from colonnade.fabrics.grpc.event_loop import is_on_loop
 from colonnade.fabrics.grpc.hub_lane import Lane
+from colonnade.fabrics.grpc.network_fabric import drive_on_loop
 from colonnade.federate.networked_runs import networked_blueprint
 from colonnade.federate.prediction import OpenModel
 from colonnade.federate.prediction_samples import Wanted
@@ -42,6 +45,8 @@ _SEAL_SECONDS = 60.0
 _OPENING_TICKS = 5_000
 # Before a party that could not load its half is asked to do so again.
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 300.0
+# So many samples at most are answered on the event loop, by networks of so many weights.
+_FEW_IDS, _FEW_WEIGHTS = 64, 500_000
 _NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?")
 
 
@@ -99,6 +104,7 @@ class NetworkedPredictor:
             self._run_in_use.close()
             raise
         self._model = describe(self._open)
+        self._is_small = self._open.num_own_weights <= _FEW_WEIGHTS
         self._in_use = threading.Lock()
         # Parties that came back without their half, and those that load it again.
         self._lost: set[str] = set()
@@ -310,25 +316,53 @@ class NetworkedPredictor:
     ) -> ServedExchange:
         """Answer for these ids with whoever answers in time."""
         with self._in_use:
-            if self._is_broken:
-                nobody = Unanswered(reason="away", parties=self._elsewhere)
-                return ServedExchange(outcomes=[nobody for _ in ids])
-            absent = set(self._absent())
-            away = absent | (set(self._elsewhere) - set(self._open.blueprint.elsewhere))
-            back = self._seek(without, away) if without else frozenset()
-            gone = (set(without) - back) | away | self._lost
-            exchange = LinkedExchange(
-                self._open,
-                self._model,
-                self._samples,
-                gone=gone,
-                deadline=deadline,
-                then=self._then,
-            )
-            found = exchange.run(ids)
-            self._lost |= exchange.lost
-            self._num_unsealed += 1
-            return replace(found, back=back, sought=frozenset(self._elsewhere))
+            return drive(self._exchange(ids, deadline, without))
+
+    def predict_here(
+        self, ids: Sequence[str], *, deadline: float, without: Collection[str]
+    ) -> Coroutine[Any, Any, ServedExchange] | None:
+        """The same on the links' event loop, if that is where this is called and nobody waits long.
+
+        One thread less hands work to another one. Many samples, or a large network of the label
+        holder's own, would hold up every link: they are for a thread.
+        """
+        if len(ids) > _FEW_IDS or not self._is_small or not is_on_loop():
+            return None
+        # Whoever has it waits for the loop, which must not wait for it in turn.
+        if not self._in_use.acquire(blocking=False):
+            return None
+        return self._exchange_here(ids, deadline, without)
+
+    async def _exchange_here(
+        self, ids: Sequence[str], deadline: float, without: Collection[str]
+    ) -> ServedExchange:
+        try:
+            return await drive_on_loop(self._exchange(ids, deadline, without))
+        finally:
+            self._in_use.release()
+
+    async def _exchange(
+        self, ids: Sequence[str], deadline: float, without: Collection[str]
+    ) -> ServedExchange:
+        if self._is_broken:
+            nobody = Unanswered(reason="away", parties=self._elsewhere)
+            return ServedExchange(outcomes=[nobody for _ in ids])
+        absent = set(self._absent())
+        away = absent | (set(self._elsewhere) - set(self._open.blueprint.elsewhere))
+        back = self._seek(without, away) if without else frozenset()
+        gone = (set(without) - back) | away | self._lost
+        exchange = LinkedExchange(
+            self._open,
+            self._model,
+            self._samples,
+            gone=gone,
+            deadline=deadline,
+            then=self._then,
+        )
+        found = await exchange.run(ids)
+        self._lost |= exchange.lost
+        self._num_unsealed += 1
+        return replace(found, back=back, sought=frozenset(self._elsewhere))
 
     def _seek(self, parties: Collection[str], away: Collection[str]) -> frozenset[str]:
         """Who of the parties that were silent has answered a question that nobody waited for.

@@ -117,4 +117,4 @@ def serve_party(
     Raises:
         RunError: The address can't be listened at.
     """
-    asyncio.run(serve_with(loader, loader.first, settings, started))
+    asyncio.run(serve_with(loader, loader.first(), settings, started))

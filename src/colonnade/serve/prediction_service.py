@@ -189,10 +189,10 @@ class PredictionService:
             predictor = await asyncio.to_thread(self._load_warm, run)
             model = predictor.model
             if model.version in self.versions.loaded:
-                predictor.close()
+                await asyncio.to_thread(predictor.close)
                 return model
             if set(model.parties) - set(self.watching.parties):
-                predictor.close()
+                await asyncio.to_thread(predictor.close)
                 raise ConfigError(
                     f"version '{model.version}': has parties that this service does not know; "
                     "start a service for it"

@@ -6,7 +6,7 @@ clock. A predictor is called by one thread at a time, off the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -131,6 +131,17 @@ class Predictor(Protocol):
 
         Returns:
             An outcome for every id.
+        """
+
+    def predict_here(
+        self, ids: Sequence[str], *, deadline: float, without: Collection[str]
+    ) -> Coroutine[Any, Any, ServedExchange] | None:
+        """The same on the event loop that calls, or None if that would hold the loop up.
+
+        ``ids``, ``deadline`` and ``without`` are as in ``predict``.
+
+        Returns:
+            To be awaited once, or None: then ``predict`` is called in a thread.
         """
 
     def warm_up(self) -> None:

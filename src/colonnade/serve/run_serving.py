@@ -21,7 +21,7 @@ from colonnade.serve.api_keys import KeyFile
 from colonnade.serve.http_routes import make_application
 from colonnade.serve.in_process_predictor import InProcessPredictor
 from colonnade.serve.kept_embeddings import KeptEmbeddings
-from colonnade.serve.listening import Listening, TlsFiles, loopback_hosts
+from colonnade.serve.listening import Listening, TlsFiles, loopback_hosts, stopped_by_signals
 from colonnade.serve.live_tables import LiveTables, TableFile
 from colonnade.serve.prediction_service import PredictionService, ServiceLimits
 from colonnade.serve.predictor import Predictor, ServedModel
@@ -190,27 +190,29 @@ def serve_run(
     loader = RunLoader(root, files, settings)
     loader.tables.start()
     try:
-        asyncio.run(serve_with(loader, loader.first, settings, started))
+        asyncio.run(serve_with(loader, loader.first(), settings, started))
     finally:
         loader.tables.close()
 
 
 async def serve_with(
     load: Callable[[str], Predictor],
-    first: Callable[[], Predictor],
+    first: Predictor,
     settings: ServeSettings,
     started: Callable[[str], None],
+    stopping: Callable[[Callable[[], None]], None] = stopped_by_signals,
 ) -> None:
     """Serve with whatever predictor is loaded, until SIGTERM or SIGINT.
 
     Args:
         load: Loads a version by the name of its run.
-        first: Loads the version that the service begins with.
+        first: The version that the service begins with.
         settings: How to serve.
         started: Called with the address when requests are accepted.
+        stopping: Told before that what stops the service.
     """
     service = PredictionService(load, limits=settings.limits)
-    service.begin(first())
+    service.begin(first)
     # What is loaded by now stays: a collection that went through it all would hold up answers.
     gc.collect()
     gc.freeze()
@@ -246,4 +248,5 @@ async def serve_with(
     scheme = "http" if settings.tls is None else "https"
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     beside = "" if face is None else f", gRPC at {host}:{face.port}"
+    stopping(listening.stop)
     await listening.serve(lambda: started(f"{scheme}://{host}:{listening.port}{beside}"))

@@ -287,13 +287,14 @@ class Agent:
         self._has_news.set()
 
     async def _read(self, wire: StreamOperations) -> None:
-        while True:
-            message = await wire.read()
-            if message is grpc.aio.EOF:
-                raise EOFError("the hub closed the stream")
-            self.status.wire_bytes_down += len(message)
-            for frame in decode_frames(message):
-                self._take(frame)
+        await wire.read_all(self._take_message)
+        raise EOFError("the hub closed the stream")
+
+    def _take_message(self, message: bytes) -> bool:
+        self.status.wire_bytes_down += len(message)
+        for frame in decode_frames(message):
+            self._take(frame)
+        return True
 
     def _take(self, frame: Frame) -> None:
         self._raise_refusal(frame)
@@ -340,14 +341,7 @@ class Agent:
             raise _Refused(frame.body)
 
     async def _write(self, wire: StreamOperations) -> None:
-        while True:
-            await self._has_news.wait()
-            self._has_news.clear()
-            while message := self._next_message():
-                self.status.wire_bytes_up += len(message)
-                await wire.write(message)
-            if self._is_last_message:
-                return
+        await wire.write_all(self._has_news, self._next_message, lambda: self._is_last_message)
 
     def _next_message(self) -> bytes:
         session = self._session
@@ -356,7 +350,9 @@ class Agent:
             session.acknowledged = session.taken
             frames.append(encode_frame(FrameKind.ACKNOWLEDGE, seen=session.acknowledged))
         frames += session.replies.take(self._spec.message_bytes // 2)
-        return b"".join(frames)
+        message = b"".join(frames)
+        self.status.wire_bytes_up += len(message)
+        return message
 
     async def _sweep(self) -> None:
         """Send acknowledgements that found no reply to travel with."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
@@ -48,16 +49,22 @@ class Arrivals:
         # Locked while there is nothing to wake anybody for.
         self._news = threading.Lock()
         self._news.acquire()
+        # Of whoever waits on the links' event loop, where replies arrive, in place of a thread.
+        self._waiter: asyncio.Future[None] | None = None
 
     def put(self, item: Delivery | Lost) -> None:
         """Add an arrival; a loss is told at once."""
         if isinstance(item, Lost):
             self._num_losses_put += 1
         self._items.append(item)
-        if self._is_enough(self._num_wanted):
-            # Another thread may be quicker.
-            with suppress(RuntimeError):
-                self._news.release()
+        if not self._is_enough(self._num_wanted):
+            return
+        if self._waiter is not None:
+            _end(self._waiter)
+            return
+        # Another thread may be quicker.
+        with suppress(RuntimeError):
+            self._news.release()
 
     def take(self, timeout: float | None, *, num_wanted: int = 1) -> Delivery | Lost | None:
         """The oldest arrival.
@@ -76,6 +83,23 @@ class Arrivals:
             if until is not None and left <= 0:
                 break
             self._news.acquire(timeout=left)
+        return self._oldest()
+
+    async def come(self, timeout: float, *, num_wanted: int = 1) -> Delivery | Lost | None:
+        """The same as ``take``, on the event loop whose thread puts all arrivals."""
+        self._num_wanted = num_wanted
+        if timeout > 0 and not self._is_enough(num_wanted):
+            loop = asyncio.get_running_loop()
+            self._waiter = loop.create_future()
+            alarm = loop.call_later(timeout, _end, self._waiter)
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+                alarm.cancel()
+        return self._oldest()
+
+    def _oldest(self) -> Delivery | Lost | None:
         if not self._items:
             return None
         item = self._items.popleft()
@@ -87,3 +111,9 @@ class Arrivals:
         num_here = len(self._items)
         is_lost = self._num_losses_put > self._num_losses_taken
         return num_here >= num_wanted or (is_lost and num_here > 0)
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    """Wake whoever waits, unless somebody has."""
+    if not waiter.done():
+        waiter.set_result(None)

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from functools import cache
 from typing import Any, TypeVar
 
-__all__ = ["event_loop", "run_there"]
+__all__ = ["event_loop", "is_on_loop", "run_there"]
 
 T = TypeVar("T")
 
@@ -44,6 +44,14 @@ def _only_loop() -> asyncio.AbstractEventLoop:
 
     atexit.register(stop)
     return loop
+
+
+def is_on_loop() -> bool:
+    """Whether this is the loop's thread, which must not wait for the loop."""
+    try:
+        return asyncio.get_running_loop() is event_loop()
+    except RuntimeError:
+        return False
 
 
 def run_there(coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:

@@ -57,6 +57,11 @@ class LocalParty:
         else:
             self._work.put(item)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether calls wait for the thread that asked."""
+        return bool(self._waiting)
+
     def catch_up(self) -> None:
         """Execute calls that wait for the thread that asked."""
         while self._waiting:

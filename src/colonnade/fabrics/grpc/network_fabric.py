@@ -6,20 +6,21 @@ round trip. A party of the label holder's own runs in this process.
 
 from __future__ import annotations
 
+import asyncio
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from colonnade.core.errors import ConfigError, Deadlock, NoAnswer
+from colonnade.core.errors import ConfigError, Deadlock, NoAnswer, ProtocolError
 from colonnade.core.fabric import (
     TICKS_PER_SECOND,
     Clock,
     Cut,
     Fabric,
+    NotYet,
     RealClock,
     not_yet,
     num_call_bytes,
@@ -32,10 +33,13 @@ from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.answer_times import AnswerTimes
 from colonnade.fabrics.grpc.arrivals import Arrivals, Delivery, Lost
 from colonnade.fabrics.grpc.call_queue import CallQueue, Signs
+from colonnade.fabrics.grpc.event_loop import is_on_loop
 from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.fabrics.grpc.local_party import LocalParty
 
-__all__ = ["GrpcFabric", "Session"]
+__all__ = ["GrpcFabric", "Session", "drive_on_loop"]
+
+T = TypeVar("T")
 
 
 class Session:
@@ -93,7 +97,8 @@ class Session:
         if calls.send(call, to, 0.0):
             return True
         self.write_out()
-        if calls.send(call, to, self.timeout):
+        # The event loop, which makes room, waits for nobody.
+        if not is_on_loop() and calls.send(call, to, self.timeout):
             return True
         if self.patience.then == "continue":
             self.num_lost += 1
@@ -116,9 +121,22 @@ class Session:
 
     def pull(self, timeout: float | None, num_wanted: int = 1) -> bool:
         """Take in one arrival when so many are here; False if none came in time."""
+        self._catch_up()
+        return self._take_in(self._arrivals.take(timeout, num_wanted=num_wanted))
+
+    async def pull_on_loop(self, timeout: float, num_wanted: int = 1) -> bool:
+        """The same on the links' event loop."""
+        if any(item.is_waiting for item in self._local_parties.values()):
+            # Calls to parties elsewhere leave first: they compute while this process does.
+            await asyncio.sleep(0)
+            self._catch_up()
+        return self._take_in(await self._arrivals.come(timeout, num_wanted=num_wanted))
+
+    def _catch_up(self) -> None:
         for local_party in self._local_parties.values():
             local_party.catch_up()
-        item = self._arrivals.take(timeout, num_wanted=num_wanted)
+
+    def _take_in(self, item: Delivery | Lost | None) -> bool:
         if item is None:
             return False
         if isinstance(item, Lost):
@@ -210,7 +228,7 @@ class GrpcFabric(Fabric):
                 self._note_wait(began, None)
                 return None
             if not self._ready:
-                await not_yet(partial(self._pull, deadline), deadline)
+                await not_yet(Pull(self, deadline), deadline)
                 has_looked = True
         if has_looked:
             self._note_wait(began, self._ready[0].party)
@@ -218,13 +236,15 @@ class GrpcFabric(Fabric):
             return None
         return self._ready.popleft()
 
-    def _pull(self, deadline: int | None) -> None:
-        left = None
-        if deadline is not None:
-            # A tick that has begun is not over: wait into the next one. Ticks are the monotonic
-            # clock's; counted in whole ones, the wait would last for up to one more.
-            left = max(0.0, (deadline + 1) / TICKS_PER_SECOND - time.monotonic())
-        self._session.pull(left, max(1, self._awaited.total()) if self.gathers else 1)
+    @property
+    def session(self) -> Session:
+        """The links that it is on."""
+        return self._session
+
+    @property
+    def num_wanted(self) -> int:
+        """How many replies have to be here before it goes on."""
+        return max(1, self._awaited.total()) if self.gathers else 1
 
     def _refuse_to_wait_in_vain(self) -> None:
         if self._awaited.total() > 0:
@@ -330,6 +350,56 @@ class GrpcFabric(Fabric):
     def close(self) -> None:
         """End the session; the hub goes on listening."""
         self._session.close()
+
+
+class Pull:
+    """How a fabric waits for its next reply, until a tick: in a thread, or on the event loop."""
+
+    __slots__ = ("_deadline", "_fabric")
+
+    def __init__(self, fabric: GrpcFabric, deadline: int | None) -> None:
+        self._fabric, self._deadline = fabric, deadline
+
+    def __call__(self) -> None:
+        """Wait in this thread."""
+        left = None if self._deadline is None else _seconds_to(self._deadline)
+        self._fabric.session.pull(left, self._fabric.num_wanted)
+
+    async def on_loop(self) -> None:
+        """Wait on the links' event loop."""
+        if self._deadline is None:
+            raise ProtocolError("nobody waits on the event loop without a deadline")
+        await self._fabric.session.pull_on_loop(
+            _seconds_to(self._deadline), self._fabric.num_wanted
+        )
+
+
+def _seconds_to(deadline: int) -> float:
+    # A tick that has begun is not over: wait into the next one. Ticks are the monotonic clock's;
+    # counted in whole ones, the wait would last for up to one more.
+    return max(0.0, (deadline + 1) / TICKS_PER_SECOND - time.monotonic())
+
+
+async def drive_on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end on the links' event loop, as ``Fabric.run`` does in a thread.
+
+    No thread hands work to another one. What computes for long belongs in a thread: it would hold
+    up every link.
+    """
+    failure: BaseException | None = None
+    while True:
+        try:
+            waiting = coroutine.send(None) if failure is None else coroutine.throw(failure)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        failure = None
+        try:
+            if not (isinstance(waiting, NotYet) and isinstance(waiting.wait, Pull)):
+                raise ProtocolError("only answers over links are awaited here")
+            await waiting.wait.on_loop()
+        except BaseException as error:
+            failure = error  # raised where the coroutine waits
 
 
 class _Marker(GrpcFabric):

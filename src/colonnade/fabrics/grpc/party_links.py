@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-
-import grpc.aio
+from functools import partial
 
 from colonnade.core.errors import ProtocolError
 from colonnade.fabrics.grpc.call_queue import CallQueue
@@ -102,31 +101,30 @@ class PartyLink:
 
     async def read(self, stream: PartyStream) -> None:
         """Take in the party's frames, until the stream ends or another replaces it."""
-        while True:
-            message = await stream.wire.read()
-            if message is grpc.aio.EOF or self.stream is not stream:
-                return
-            self.status.wire_bytes_up += len(message)
-            for frame in decode_frames(message):
-                if frame.kind is FrameKind.REFUSE and isinstance(frame.body, Notice):
-                    raise ProtocolError(f"the party refused a message: {frame.body.message}")
-                if frame.kind is FrameKind.OPEN and isinstance(frame.body, Opening):
-                    stream.session = frame.body.session
-                elif self.calls is not None and stream.session == self.calls.session:
-                    self.calls.take(frame)
-                # All other frames belong to a session that is over.
+        await stream.wire.read_all(partial(self._take, stream))
+
+    def _take(self, stream: PartyStream, message: bytes) -> bool:
+        if self.stream is not stream:
+            return False
+        self.status.wire_bytes_up += len(message)
+        for frame in decode_frames(message):
+            if frame.kind is FrameKind.REFUSE and isinstance(frame.body, Notice):
+                raise ProtocolError(f"the party refused a message: {frame.body.message}")
+            if frame.kind is FrameKind.OPEN and isinstance(frame.body, Opening):
+                stream.session = frame.body.session
+            elif self.calls is not None and stream.session == self.calls.session:
+                self.calls.take(frame)
+            # All other frames belong to a session that is over.
+        return True
 
     async def write(self, stream: PartyStream, most_bytes: int) -> None:
         """Write queued frames, at most ``most_bytes`` of calls at a time, until the stream ends."""
         try:
-            while True:
-                await stream.has_news.wait()
-                stream.has_news.clear()
-                while message := self._next_message(stream, most_bytes):
-                    self.status.wire_bytes_down += len(message)
-                    await stream.wire.write(message)
-                if stream.is_ending:
-                    return
+            await stream.wire.write_all(
+                stream.has_news,
+                partial(self._next_message, stream, most_bytes),
+                lambda: stream.is_ending,
+            )
         except Exception as error:
             # A stream that can't be written to has ended, which the reader notices by itself.
             _LOG.info("writing to '%s' failed: %s", self.name, type(error).__name__)
@@ -140,4 +138,6 @@ class PartyLink:
                 calls.acknowledged = calls.seen
                 frames.append(encode_frame(FrameKind.ACKNOWLEDGE, seen=calls.seen))
             frames += calls.outbox.take(most_bytes)
-        return b"".join(frames)
+        message = b"".join(frames)
+        self.status.wire_bytes_down += len(message)
+        return message
