@@ -159,7 +159,10 @@ class Parties:
         ticks = limit - began if goes_on and limit is not None else None
         seen = self.attendance
         waited_for = seen.worth_waiting_for(asked, ticks) if seen.is_disturbed else set(asked)
-        while any(item.party in waited_for for item in open_calls.values()):
+        # While nobody was ever late, everybody is waited for.
+        while open_calls and (
+            not seen.is_disturbed or any(item.party in waited_for for item in open_calls.values())
+        ):
             reply = await self.fabric.receive(limit)
             if reply is None:
                 break
@@ -361,7 +364,7 @@ class Parties:
 
     def _is_expected(self, reply: Reply, open_calls: Mapping[int, Awaited]) -> bool:
         known = open_calls.get(reply.id)
-        return known is not None and known[:2] == (reply.party, reply.exchange)
+        return known is not None and known.party == reply.party and known.exchange == reply.exchange
 
     def _value_of(self, reply: Reply, awaited: Awaited) -> Any:
         if self.attendance.is_disturbed:

@@ -65,6 +65,9 @@ class AddressedFabric(GrpcFabric):
             the question, and replies are taken up together.
     """
 
+    # A request has no summary, and no line of its own in any picture.
+    is_measured = False
+
     def __init__(
         self,
         session: Session,
@@ -85,7 +88,9 @@ class AddressedFabric(GrpcFabric):
                     batch = call.arguments[0]
                     assert isinstance(batch, Batch)
                     arguments = (*telling.arguments, batch.number)
-                    super().send(replace(call, verb="infer_about", arguments=arguments))
+                    super().send(
+                        Call(call.id, call.party, "infer_about", arguments, call.exchange, True)
+                    )
                     return
             self._samples.let_go(call.party)
         super().send(renamed(call, {self._part: self._names[call.party]}))

@@ -70,6 +70,8 @@ class Gathering:
         self._waiting: deque[_Waiting] = deque()
         self._num_waiting = 0
         self._task: asyncio.Task[None] | None = None
+        # Whether the last exchange was for several requests: then others are about to come.
+        self._has_company = True
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="exchange")
 
     async def ask(
@@ -141,8 +143,10 @@ class Gathering:
 
         Of many callers who were answered together, the first to ask again would have an exchange
         of its own, and all others would wait for it. Nobody who is not here yet is waited for, and
-        nobody waits for long where requests never end.
+        nobody waits for long where requests never end. A caller who was alone is not held up.
         """
+        if not self._has_company:
+            return
         num_quiet, known = 0, self._num_waiting
         until = time.monotonic() + _LONGEST_ARRIVAL
         while time.monotonic() < until:
@@ -168,6 +172,7 @@ class Gathering:
             num_ids += len(item.ids)
         self._waiting = kept
         self._num_waiting = sum(len(item.ids) for item in kept)
+        self._has_company = len(chosen) > 1
         return chosen
 
     async def _exchange(self, chosen: Sequence[_Waiting]) -> None:

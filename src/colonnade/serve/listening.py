@@ -47,13 +47,48 @@ def loopback_hosts(host: str) -> frozenset[str] | None:
     return None
 
 
+class _InOnePiece:
+    """A transport that holds an answer's head back until its body comes, or this turn is over.
+
+    Sent by itself, the head would wake the caller for nothing.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._held = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send it with what is held back; hold it back if it is the first."""
+        if self._held:
+            self._send(self._held + data)
+        elif data:
+            self._held = data
+            asyncio.get_running_loop().call_soon(self._send_held)
+
+    def close(self) -> None:
+        """End the connection after what is held back."""
+        self._send_held()
+        self._transport.close()
+
+    def _send_held(self) -> None:
+        if self._held:
+            self._send(self._held)
+
+    def _send(self, data: bytes) -> None:
+        self._held = b""
+        self._transport.write(data)
+
+
 class _PatientProtocol(HttpToolsProtocol):
     """Closes a connection whose request line and headers don't arrive in time."""
 
     _alarm: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(_InOnePiece(transport))  # type: ignore[arg-type]
         self._set_alarm()
 
     def data_received(self, data: bytes) -> None:

@@ -101,7 +101,9 @@ class WatchedFabric(Fabric):
 
     def _earlier(self, deadline: int | None) -> int | None:
         own = self._first_until if self._is_first else self._until
-        return min((tick for tick in (deadline, own) if tick is not None), default=None)
+        if own is None or deadline is None:
+            return deadline if own is None else own
+        return min(deadline, own)
 
     def _took(self, party: str, seconds: float) -> None:
         self.seconds[party] = self.seconds.get(party, 0.0) + seconds

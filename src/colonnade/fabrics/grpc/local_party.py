@@ -6,7 +6,6 @@ import queue
 import threading
 import time
 from collections import deque
-from dataclasses import replace
 from typing import Any
 
 from colonnade.core.fabric import Clock
@@ -89,6 +88,10 @@ class LocalParty:
             tick = self._clock.now()
             awaited = call is None or call.wants_reply
             self.signs.answer(tick, was_awaited=awaited)
-            reply = replace(reply, tick=tick, at=time.perf_counter())
+            reply = Reply(
+                *(reply.id, reply.party, reply.exchange, reply.value, reply.failure),
+                tick=tick,
+                at=time.perf_counter(),
+            )
             self._arrivals.put(Delivery(to, reply, self._seconds, awaited))
             self._seconds = 0.0

@@ -120,9 +120,12 @@ class Session:
             self._hub.wake(self._queues)
 
     def pull(self, timeout: float | None, num_wanted: int = 1) -> bool:
-        """Take in one arrival when so many are here; False if none came in time."""
+        """Take in as many arrivals when they are here, or fewer; False if none came in time."""
         self._catch_up()
-        return self._take_in(self._arrivals.take(timeout, num_wanted=num_wanted))
+        if not self._take_in(self._arrivals.take(timeout, num_wanted=num_wanted)):
+            return False
+        self._take_in_more(num_wanted)
+        return True
 
     async def pull_on_loop(self, timeout: float, num_wanted: int = 1) -> bool:
         """The same on the links' event loop."""
@@ -130,7 +133,15 @@ class Session:
             # Calls to parties elsewhere leave first: they compute while this process does.
             await asyncio.sleep(0)
             self._catch_up()
-        return self._take_in(await self._arrivals.come(timeout, num_wanted=num_wanted))
+        if not self._take_in(await self._arrivals.come(timeout, num_wanted=num_wanted)):
+            return False
+        self._take_in_more(num_wanted)
+        return True
+
+    def _take_in_more(self, num_wanted: int) -> None:
+        """Take in the others that were waited for, as far as they are here."""
+        while num_wanted > 1 and self._take_in(self._arrivals.take(0.0)):
+            num_wanted -= 1
 
     def _catch_up(self) -> None:
         for local_party in self._local_parties.values():
@@ -165,6 +176,8 @@ class GrpcFabric(Fabric):
     keeps_calls = True
     # Whether replies are taken up when all that are awaited are here, or the time is over.
     gathers = False
+    # Whether bytes, and who did what for how long, are counted.
+    is_measured = True
 
     def __init__(self, session: Session, beside: GrpcFabric | None = None) -> None:
         super().__init__(session.names, local=session.local)
@@ -192,10 +205,12 @@ class GrpcFabric(Fabric):
     def send(self, call: Call) -> None:
         """Put a call on its way; it is written out at the next wait, or a moment later."""
         was_sent = self._session.send(call.party, call, self)
-        self.meter.sent(call.party, num_call_bytes(call))
+        if self.is_measured:
+            self.meter.sent(call.party, num_call_bytes(call))
         if not was_sent:
             return
-        self._times.call(call.party, wants_reply=call.wants_reply)
+        if self.is_measured:
+            self._times.call(call.party, wants_reply=call.wants_reply)
         self._awaited[call.party] += call.wants_reply
         self._num_told += not call.wants_reply
 
@@ -204,18 +219,21 @@ class GrpcFabric(Fabric):
         reply, seconds = delivery.reply, delivery.seconds
         if self._of is not None and self._of.claim(reply.party, seconds):
             seconds = 0.0
-        self.meter.parties[reply.party].seconds_computing += seconds
+        if self.is_measured:
+            self.meter.parties[reply.party].seconds_computing += seconds
         if reply.id < 0:
             self._confirmed.add(reply.party)
             self._times.done(reply.party)
             return
         self._awaited[reply.party] -= delivery.was_awaited
-        self.meter.received(reply.party, num_payload_bytes(reply.value))
         self._ready.append(reply)
-        self._note_answer(reply, seconds, delivery.was_awaited)
-        for marker in self._markers:
-            marker.came_before(reply)
-        self._markers = [marker for marker in self._markers if marker.is_open]
+        if self.is_measured:
+            self.meter.received(reply.party, num_payload_bytes(reply.value))
+            self._note_answer(reply, seconds, delivery.was_awaited)
+        if self._markers:
+            for marker in self._markers:
+                marker.came_before(reply)
+            self._markers = [marker for marker in self._markers if marker.is_open]
 
     async def receive(self, deadline: int | None) -> Reply | None:
         """The next reply; suspends its coroutine until one is here."""
@@ -276,7 +294,7 @@ class GrpcFabric(Fabric):
     def hand_out(self) -> None:
         """Have all calls written to the streams, those of the fabric that this is beside too."""
         for fabric in (self, self._of):
-            if fabric is not None:
+            if fabric is not None and fabric.is_measured:
                 fabric._times.leave(fabric.elapsed_seconds())
         self._session.write_out()
 
