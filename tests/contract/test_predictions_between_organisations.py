@@ -33,8 +33,9 @@ from colonnade.federate import attempts
 from colonnade.federate.alignments import named_alignment
 from colonnade.federate.networked_runs import networked_links
 from colonnade.federate.predict_session import PredictSession
-from colonnade.federate.prediction import OpenModel, Request
+from colonnade.federate.prediction import OpenModel
 from colonnade.federate.prediction_files import evaluate_over, predict_over
+from colonnade.federate.prediction_requests import Request
 from colonnade.federate.pseudonyms import (
     PairNames,
     Pseudonyms,
@@ -315,7 +316,7 @@ def test_others_end_with_the_partys_name_and_go_on_later(make: Any, monkeypatch:
         predict(organisations, file, names=("telco",))
     whole = predict(organisations, file)
     # Batches of four, of which one is finished when a party falls silent.
-    for module in ("predict_session", "prediction"):
+    for module in ("predict_session", "prediction_requests"):
         monkeypatch.setattr(f"colonnade.federate.{module}.make_plans", _small_plans)
     kept: list[int] = []
     original = OpenModel.predict

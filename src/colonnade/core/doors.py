@@ -171,23 +171,54 @@ class Door(VerbSet):
             self._write(call, value, applied, {"released": released} if released else {})
         return value
 
-    def arguments(self, call: Call, known: Verb | None) -> Call:
-        """The call as it leaves the label holder; written down if it carries tensors."""
-        takes = known.takes if known else (Kind.UNDECLARED,) * len(call.arguments)
+    def arguments(self, calls: Sequence[Call], known: Verb | None) -> Sequence[Call]:
+        """Calls of one verb as they leave the label holder; written down if they carry tensors.
+
+        Without protections, tensors of the same shapes for several parties are one entry.
+        """
+        if not calls:
+            return calls
+        takes = known.takes if known else (Kind.UNDECLARED,) * len(calls[0].arguments)
+        if not any(any(map(_tensors, call.arguments, takes)) for call in calls):
+            return calls
+        with self._lock:
+            if self.protections:
+                return [self._protected(call, known, takes) for call in calls]
+            # By shapes and bytes: all that an entry says of what leaves.
+            alike: dict[str, list[Call]] = {}
+            for call in calls if self._ledger is not None else ():
+                if any(map(_tensors, call.arguments, takes)):
+                    alike.setdefault(repr(_size(call.arguments)), []).append(call)
+            for some in alike.values():
+                self._note_leaving(some, known, takes, some[0].arguments, set())
+        return calls
+
+    def _protected(self, call: Call, known: Verb | None, takes: Sequence[Declared]) -> Call:
         if not any(map(_tensors, call.arguments, takes)):
             return call
-        with self._lock:
-            applied: set[str] = set()
-            arguments = tuple(
-                self._transformed(call, item, kind, iter(()), applied)
-                for item, kind in zip(call.arguments, takes, strict=True)
-            )
-            if self._ledger is not None:
-                names = [name for name, _ in known.parameters] if known else [""] * len(takes)
-                kinds = {name: _named(kind) for name, kind in zip(names, takes, strict=True)}
-                kinds = {name: kind for name, kind in kinds.items() if kind}
-                self._write(call, arguments, applied, {"to": call.party, "kinds": kinds})
+        applied: set[str] = set()
+        arguments = tuple(
+            self._transformed(call, item, kind, iter(()), applied)
+            for item, kind in zip(call.arguments, takes, strict=True)
+        )
+        if self._ledger is not None:
+            self._note_leaving([call], known, takes, arguments, applied)
         return replace(call, arguments=arguments)
+
+    def _note_leaving(
+        self,
+        calls: Sequence[Call],
+        known: Verb | None,
+        takes: Sequence[Declared],
+        arguments: tuple[Value, ...],
+        applied: set[str],
+    ) -> None:
+        names = [name for name, _ in known.parameters] if known else [""] * len(takes)
+        kinds = {name: _named(kind) for name, kind in zip(names, takes, strict=True)}
+        kinds = {name: kind for name, kind in kinds.items() if kind}
+        parties = [call.party for call in calls]
+        to: str | list[str] = parties[0] if len(parties) == 1 else parties
+        self._write(calls[0], arguments, applied, {"to": to, "kinds": kinds})
 
     def _transformed(
         self,
@@ -348,6 +379,11 @@ def _shapes(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_shapes(item) for item in value if isinstance(item, Tensor | Mapping)]
     return None
+
+
+def _size(arguments: tuple[Value, ...]) -> tuple[Any, int]:
+    """The shapes of all tensors, and the bytes of everything."""
+    return _shapes(arguments), sum(map(num_payload_bytes, arguments))
 
 
 def _paired(value: Value, kinds: Declared, made: Sequence[Encoding]) -> Sequence[Encoding | None]:

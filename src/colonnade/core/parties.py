@@ -13,15 +13,16 @@ correlation id and counted, never awaited or cancelled.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from colonnade.core.attendance import Attendance
 from colonnade.core.batches import BatchPlan
+from colonnade.core.calls import calls_to
 from colonnade.core.doors import Door
 from colonnade.core.errors import NoAnswer, ProtocolError
 from colonnade.core.fabric import Fabric
-from colonnade.core.failures import bad_reply, failure_of, no_answer, no_value
+from colonnade.core.failures import bad_reply, failure_of, no_answer
 from colonnade.core.messages import Batch, Call, Each, Reply, Summand, pack_reply, unpack_reply
 from colonnade.core.patience import Arrival, Patience
 from colonnade.core.presence import Presence
@@ -149,10 +150,9 @@ class Parties:
             if set(self.names) <= set(self.attendance.away):
                 await self.wait_until(limit)  # for anybody at all
         open_calls = {}
-        for name in asked:
+        for name, number in self._send(asked, verb, arguments, True, summand).items():
             own = copies[name] if isinstance(copies, Mapping) else copies
             rows = self._rows(name, arguments) if num_rows is None else num_rows[name]
-            number = self._send(name, verb, arguments, True, summand)
             open_calls[number] = Awaited(name, self.exchange, verb, rows, own, summand is not None)
         answers: dict[str, Any] = {}
         began = since = self.fabric.now()
@@ -218,13 +218,13 @@ class Parties:
 
         ``verb``, ``arguments`` and ``among`` are as in ``ask``.
         """
-        for name in self._chosen(among):
-            self._told[name].append(self._send(name, verb, arguments, False))
+        for name, number in self._send(self._chosen(among), verb, arguments, False).items():
+            self._told[name].append(number)
 
     def start(self, party: str, verb: str, *arguments: Any) -> None:
         """Put a call of ``verb`` with ``arguments`` to a ``party`` in flight; see ``arrival``."""
         (name,) = self._chosen([party])
-        number = self._send(name, verb, arguments, True)
+        number = self._send((name,), verb, arguments, True)[name]
         self._started[number] = Awaited(name, self.exchange, verb, self._rows(name, arguments))
 
     async def arrival(self, deadline: int | None = None) -> Arrival | None:
@@ -333,24 +333,28 @@ class Parties:
 
     def _send(
         self,
-        party: str,
+        parties: Sequence[str],
         verb: str,
         arguments: tuple[Any, ...],
         wants_reply: bool,
         summand: Summand | None = None,
-    ) -> int:
-        if any(type(item) is Each for item in arguments):
-            try:
-                arguments = tuple(x.by_party[party] if type(x) is Each else x for x in arguments)
-            except KeyError as error:
-                raise no_value(party, verb) from error
-        number = self._next_id
-        self._next_id += 1
-        call = Call(number, party, verb, arguments, self.exchange, wants_reply, summand)
+    ) -> dict[str, int]:
+        """Send each party its call, through the label holder's door; the calls' numbers."""
+        calls: Sequence[Call] = calls_to(
+            parties,
+            verb,
+            arguments,
+            first=self._next_id,
+            exchange=self.exchange,
+            wants_reply=wants_reply,
+            summand=summand,
+        )
+        self._next_id += len(calls)
         if self._door is not None and not self._door.is_open:
-            call = self._door.arguments(call, self._verbs.get(verb))
-        self.fabric.send(call)
-        return number
+            calls = self._door.arguments(calls, self._verbs.get(verb))
+        for call in calls:
+            self.fabric.send(call)
+        return {call.party: call.id for call in calls}
 
     def _rows(self, name: str, arguments: tuple[Any, ...]) -> int | None:
         """How many samples a call is about: those of its batch that the party has."""

@@ -11,21 +11,19 @@ import contextlib
 import secrets
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from colonnade.core.batches import BatchPlan
 from colonnade.core.errors import ColonnadeError, ConfigError, NoAnswer, PartyFailed
 from colonnade.core.fabric import Fabric
-from colonnade.core.federation import Federation, Predictions
+from colonnade.core.federation import Predictions
 from colonnade.core.method import Answer
 from colonnade.core.parties import Parties, Patience, each
 from colonnade.core.party import Party
-from colonnade.core.presence import Presence
 from colonnade.fabrics.grpc.hub_lane import Lane
 from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
 from colonnade.federate.addressed_fabric import AddressedFabric, HeldCalls
@@ -33,39 +31,22 @@ from colonnade.federate.alignment import preparing
 from colonnade.federate.networked_runs import networked_blueprint
 from colonnade.federate.party_agent import PREDICT
 from colonnade.federate.predict_session import PredictSession
+from colonnade.federate.prediction_requests import Layouts, Request, roll_of
 from colonnade.federate.pseudonyms import PairNames
 from colonnade.federate.roll_calls import name_of_request
 from colonnade.protect.ledger import Ledger
-from colonnade.run.assembly import NEW, NO_DATA, Blueprint
+from colonnade.run.assembly import NO_DATA, Blueprint
 from colonnade.run.blueprint_files import read_calibration
 from colonnade.run.directory import restore_model
 from colonnade.run.kept_seals import HEADS, SEALS, KeptHeads, KeptSeals
 from colonnade.run.ledger_heads import confirm_heads, heads_and_seals, proofs_for, sealed_ledgers
-from colonnade.run.party_building import make_parts, make_plans
-from colonnade.run.samples import Roll, Rows, Table
+from colonnade.run.party_building import make_parts
 from colonnade.run.storage import DirectoryVault, party_directory, read_json
 
-__all__ = ["OpenModel", "Request"]
+__all__ = ["OpenModel"]
 
 # How long a party may be silent where the run's own patience knows no end.
 _PATIENCE_TICKS = 60_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """Samples to predict, in the order of the answer.
-
-    ``numbers`` are those of the alignment. ``presence`` has a row per sample and a column per name
-    of ``OpenModel.names``. ``own`` are the label holder's prepared rows, where it has a block, and
-    ``own_rows`` the place of every sample among them; -1 where it has none. ``part`` is what the
-    method calls these samples: what it draws at the label holder may depend on it.
-    """
-
-    part: str = NEW
-    numbers: Rows
-    presence: Table
-    own: torch.Tensor | None = None
-    own_rows: Rows | None = None
 
 
 class OpenModel:
@@ -156,6 +137,7 @@ class OpenModel:
         self._ledgers: list[Ledger] = []
         try:
             self._federation = blueprint.assemble(self._fabric, holder, doors)
+            self._layouts = Layouts(blueprint.spec, self.names, blueprint.label_holder, holder)
             for name, party in self._own.items():
                 place = party_directory(run, name)
                 party.settle_in(DirectoryVault(place), self._ledger(place, run))
@@ -239,16 +221,24 @@ class OpenModel:
             told = self.blueprint.elsewhere if among is None else among
             # Drawn anew: a name that came back would tell that the same samples did.
             called = secrets.token_hex(8)
-            name, plan = self.plan(request)
+            name = name_of_request(request.numbers, request.presence)
+            plan, holder = self._layouts.of(request, name)
             # Of one batch, the samples travel with the question about them.
             is_one = patience is not None and plan.num_batches == 1
             held = HeldCalls(self._session, self._fabric) if is_one else None
             parties = self.elsewhere(self.blueprint.spec.patience, held)
             await self._choose(request, name, plan, called, told, parties, waits=patience is None)
             try:
-                view = self._over(name, called, plan, request, held)
+                names = {
+                    **dict.fromkeys(self.blueprint.elsewhere, called),
+                    **dict.fromkeys(self._own, name),
+                }
+                fabric = AddressedFabric(self._session, request.part, names, held)
                 view = replace(
-                    view, fabric=through(view.fabric), patience=patience or view.patience
+                    self._federation,
+                    holder=holder,
+                    fabric=through(fabric),
+                    patience=patience or self._federation.patience,
                 )
                 return await view.predicting(
                     request.part, plan, each=each, known=known, finished=finished
@@ -264,8 +254,7 @@ class OpenModel:
     def plan(self, request: Request) -> tuple[str, BatchPlan]:
         """A name for the samples of a request, which stays here, and their batches."""
         name = name_of_request(request.numbers, request.presence)
-        roll = self._roll(name, request)
-        return name, make_plans(self.blueprint.spec, roll, self.blueprint.label_holder)[name]
+        return name, self._layouts.of(request, name).plan
 
     def close(self) -> None:
         """End the session; the hub goes on listening."""
@@ -361,13 +350,6 @@ class OpenModel:
         self._heads.keep(heads)
         self._seals.keep(seals)
 
-    def _roll(self, name: str, request: Request) -> Roll:
-        return Roll(
-            names=self.names,
-            samples={name: np.arange(len(request.numbers))},
-            presence={name: request.presence},
-        )
-
     async def _choose(
         self,
         request: Request,
@@ -391,7 +373,7 @@ class OpenModel:
         for owner, party in self._own.items():
             if request.own is None or request.own_rows is None:
                 raise ConfigError(f"the block of '{owner}' itself is missing in the request")
-            roll = self._roll(name, request)
+            roll = roll_of(request, name, self.names)
             party.parts.update(make_parts(request.own, request.own_rows, owner, roll, {name: plan}))
 
     async def _forget(self, name: str, called: str, told: tuple[str, ...]) -> None:
@@ -403,21 +385,6 @@ class OpenModel:
         # Whoever has lost the session has lost the samples too.
         with contextlib.suppress(ColonnadeError):
             await parties.tell("forget", called, among=told)
-
-    def _over(
-        self, name: str, called: str, plan: BatchPlan, request: Request, held: HeldCalls | None
-    ) -> Federation:
-        table = torch.from_numpy(request.presence)
-        presence = {request.part: Presence(names=self.names, table=table, plan=plan)}
-        names = {
-            **dict.fromkeys(self.blueprint.elsewhere, called),
-            **dict.fromkeys(self._own, name),
-        }
-        return replace(
-            self._federation,
-            holder=self._federation.holder.over({}, presence),
-            fabric=AddressedFabric(self._session, request.part, names, held),
-        )
 
 
 def _patience(blueprint: Blueprint, *, tolerant: bool) -> Patience:

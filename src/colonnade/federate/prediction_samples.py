@@ -28,7 +28,7 @@ from colonnade.federate.alignment import (
 )
 from colonnade.federate.alignments import HolderAlignments, named_alignment
 from colonnade.federate.party_sessions import read_terms
-from colonnade.federate.prediction import Request
+from colonnade.federate.prediction_requests import Request
 from colonnade.federate.pseudonyms import PairNames
 from colonnade.run.alignment_files import (
     key_columns,

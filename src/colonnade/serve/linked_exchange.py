@@ -19,7 +19,8 @@ from torch import Tensor
 from colonnade.core.errors import MissingBlock, NoAnswer, PartyFailed, PartyRestarted, Refused
 from colonnade.core.fabric import TICKS_PER_SECOND, Fabric
 from colonnade.core.parties import Patience
-from colonnade.federate.prediction import OpenModel, Request
+from colonnade.federate.prediction import OpenModel
+from colonnade.federate.prediction_requests import Request
 from colonnade.federate.prediction_samples import Wanted
 from colonnade.run.answered import Answered
 from colonnade.serve.kept_embeddings import KeptEmbeddings
