@@ -358,7 +358,7 @@ def test_all_batches_are_on_their_way_before_the_first_answer(
     train(organisations)
     wanted = in_all(organisations)
     file = ids_file(organisations, wanted)
-    for module in ("predict_session", "prediction"):
+    for module in ("predict_session", "prediction_requests"):
         monkeypatch.setattr(f"colonnade.federate.{module}.make_plans", _small_plans)
     num_calls = len(PARTIES) * -(-len(wanted) // 4)
     assert num_calls > 10
