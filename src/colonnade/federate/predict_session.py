@@ -19,7 +19,8 @@ import torch
 from colonnade.align.ids import PreparedIds
 from colonnade.align.participant_files import DirectoryStore
 from colonnade.align.terms import AlignSpec
-from colonnade.core.errors import ProtocolError
+from colonnade.core.batches import BatchPlan
+from colonnade.core.errors import ProtocolError, Refused
 from colonnade.core.messages import Batch, Call, Reply
 from colonnade.core.party import Party
 from colonnade.core.releases import Embedding, RollOfSamples
@@ -35,10 +36,11 @@ from colonnade.federate.party_sessions import SessionAtParty, keyed_table, read_
 from colonnade.federate.pseudonyms import Pseudonyms, check_mark, kept_key
 from colonnade.federate.query_counts import QueryCounts
 from colonnade.federate.rebuilt_party import rebuilt_party
-from colonnade.federate.roll_calls import checked_roll, name_of_request
+from colonnade.federate.roll_calls import checked_request, name_of_request
 from colonnade.federate.run_at_party import (
     AgreedRun,
     NotedUse,
+    note_refusal,
     noting_refusals,
     read_agreed,
     run_directory,
@@ -48,8 +50,8 @@ from colonnade.protect.lifetime_account import LifetimeAccount
 from colonnade.protect.policy import Terms
 from colonnade.run.alignment_files import load_alignment, rows_of_samples
 from colonnade.run.door_building import Doors
-from colonnade.run.party_building import make_parts, make_plans
-from colonnade.run.samples import Rows
+from colonnade.run.party_building import make_plans, part_of_rows
+from colonnade.run.samples import Roll, Rows, Table, bounds_of
 
 __all__ = ["PredictSession"]
 
@@ -73,7 +75,9 @@ class _Loaded:
     rows: Rows
     pseudonyms: Pseudonyms
     # The person of every row of the table, for the account.
-    people: torch.Tensor
+    people: Rows
+    # Of features and embeddings.
+    dtype: torch.dtype
     account: LifetimeAccount
     served: ServedRows
     queries: QueryCounts
@@ -93,6 +97,8 @@ class PredictSession(SessionAtParty):
         self._requests: dict[str, str] = {}
         # Sizes of requests that the policy has allowed: it is asked once about each.
         self._allowed: set[tuple[int, int]] = set()
+        # The batches of requests that everybody has all samples of, by the number of samples.
+        self._plans: dict[int, BatchPlan] = {}
         # The one whose samples came with a question: it is open until the next one is.
         self._passing: str | None = None
 
@@ -153,7 +159,8 @@ class PredictSession(SessionAtParty):
             features=features,
             rows=rows_of_samples(alignment, ids),
             pseudonyms=Pseudonyms(key, alignment.num_samples),
-            people=people_of(account, self._settings, policy, ids),
+            people=people_of(account, self._settings, policy, ids).numpy(),
+            dtype=getattr(torch, spec.dtype),
             account=account,
             served=ServedRows(
                 agreed.preparation,
@@ -166,6 +173,7 @@ class PredictSession(SessionAtParty):
         )
         self._successor, self._requests, self._passing = party, {}, None
         self._allowed.clear()
+        self._plans.clear()
         return version("colonnade")
 
     @verb
@@ -178,36 +186,55 @@ class PredictSession(SessionAtParty):
         if self._passing is not None:
             self.forget(self._passing)
             self._passing = None
-        parts, spec = loaded.party.parts, loaded.agreed.spec
         if len(self._requests) >= _MOST_REQUESTS:
             raise ProtocolError(f"{_MOST_REQUESTS} requests are open; forget one first")
         if request in self._requests:
             raise ProtocolError("a request of this name is open; forget it first")
-        roll = checked_roll(self.name, loaded.agreed.names, {request: samples}, {request: presence})
-        names, table = roll.samples[request], roll.presence[request]
-        if not len(names) or not 0 <= int(names.min()) <= int(names.max()) < len(loaded.rows):
+        everyone = loaded.agreed.names
+        names, table = checked_request(self.name, everyone, request, samples, presence)
+        lowest, highest = bounds_of(names) if len(names) else (-1, -1)
+        if lowest < 0 or highest >= len(loaded.rows):
             raise ProtocolError("a request: no samples, or samples outside the alignment")
-        numbers, said = loaded.pseudonyms.numbers(names), table[:, roll.names.index(self.name)]
+        numbers, said = loaded.pseudonyms.numbers(names), table[:, everyone.index(self.name)]
         rows = loaded.rows[numbers][said]
-        if (rows < 0).any():
+        if len(rows) and bounds_of(rows)[0] < 0:
             raise ProtocolError(f"party '{self.name}' lacks some samples that it is said to have")
         part = name_of_request(numbers, table)
-        # In a request, samples are numbered by their place.
-        asked = replace(roll, samples={part: np.arange(len(numbers))}, presence={part: table})
-        plans = make_plans(spec, asked, loaded.doors.label_holder)
-        people = loaded.people[rows]
-        with noting_refusals(loaded.place, "choose"):
+        plan = self._plan(loaded, part, table)
+        people = torch.from_numpy(loaded.people[rows])
+        try:
             self._policy.limits.check(self.name, {"max_samples": len(numbers)})
-            self._check_sizes(loaded.terms, len(rows), plans[part].smallest_batch)
+            self._check_sizes(loaded.terms, len(rows), plan.smallest_batch)
             # Before anything is computed for them: a refused request counts nothing.
             loaded.queries.count(self._policy.queries, people, time.time())
-        prepared = loaded.features.take(rows)
-        features = torch.as_tensor(prepared, dtype=getattr(torch, spec.dtype))
-        own = np.where(said, np.cumsum(said) - 1, -1)
-        parts.update(make_parts(features, own, self.name, asked, plans, people))
+        except Refused as error:
+            note_refusal(loaded.place, "choose", error)
+            raise
+        features = torch.from_numpy(loaded.features.take(rows)).to(loaded.dtype)
+        if not len(rows):
+            raise ProtocolError(
+                f"party '{self.name}' has none of the samples of a request; ask only those who "
+                "have some"
+            )
+        here = None if len(rows) == len(numbers) else torch.from_numpy(said)
+        loaded.party.parts[part] = part_of_rows(features, plan, here, people)
         self._requests[request] = part
         loaded.served.see(features, people)
         return len(rows)
+
+    def _plan(self, loaded: _Loaded, part: str, table: Table) -> BatchPlan:
+        """Give the batches of a request; of samples that everybody has, only their number tells."""
+        is_complete = np.count_nonzero(table) == table.size
+        known = self._plans.get(len(table)) if is_complete else None
+        if known is not None:
+            return known
+        # In a request, samples are numbered by their place.
+        samples = {part: np.arange(len(table))}
+        asked = Roll(names=loaded.agreed.names, samples=samples, presence={part: table})
+        plan = make_plans(loaded.agreed.spec, asked, loaded.doors.label_holder)[part]
+        if is_complete and len(self._plans) < _MOST_REQUESTS:
+            self._plans[len(table)] = plan
+        return plan
 
     def _check_sizes(self, terms: Terms, num_rows: int, smallest_batch: int) -> None:
         """Refuse a request whose sizes the policy is against; all else of a session stays."""
@@ -230,14 +257,11 @@ class PredictSession(SessionAtParty):
         """
         self.choose(request, samples, presence)
         self._passing = request
-        assert self._successor is not None
         batch = Batch(self._requests[request], number)
-        reply = super().execute(Call(0, self.name, "infer", (batch,), self.exchange, True))
-        if reply.failure is not None:
-            assert reply.failure.cause is not None
-            raise reply.failure.cause
-        assert isinstance(reply.value, torch.Tensor)
-        return reply.value
+        call = Call(0, self.name, "infer", (batch,), self.exchange, True)
+        embedding = self._watched_successor().answer_or_raise(call)
+        assert isinstance(embedding, torch.Tensor)
+        return embedding
 
     @verb
     def keeping(self) -> str:
