@@ -210,7 +210,9 @@ class PredictSession(SessionAtParty):
         except Refused as error:
             note_refusal(loaded.place, "choose", error)
             raise
-        features = torch.from_numpy(loaded.features.take(rows)).to(loaded.dtype)
+        features = torch.from_numpy(loaded.features.take(rows))
+        if features.dtype is not loaded.dtype:
+            features = features.to(loaded.dtype)
         if not len(rows):
             raise ProtocolError(
                 f"party '{self.name}' has none of the samples of a request; ask only those who "
