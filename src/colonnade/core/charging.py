@@ -18,6 +18,8 @@ __all__ = ["charge", "take_up"]
 
 # Made of what others sent and of weights: without samples of its own it is charged to nobody.
 _OF_NOBODY = (Kind.OUTPUT, Kind.AVERAGE, Kind.ROLL, Kind.LOSS, Kind.COUNT, Kind.BYTES, None)
+# Up to so many people, Python's own look at them is quicker than numpy's.
+_FEW = 64
 # What nearly all that leaves is of; numpy gives its bytes in one step, and knows no bfloat16.
 _OF_NUMPY = (torch.float32, torch.float64)
 
@@ -101,7 +103,9 @@ def _people(item: Encoding, owner: str) -> Tensor:
         )
     # By numpy: torch takes ten times as long to choose a few of them.
     people = item.people.numpy()[item.plan.positions(item.batch.number).numpy()]
-    return torch.from_numpy(people[people >= 0])
+    if len(people) > _FEW or min(people.tolist(), default=0) < 0:
+        people = people[people >= 0]
+    return torch.from_numpy(people)
 
 
 def _tensors_of(value: Value) -> Iterator[Tensor]:

@@ -26,7 +26,7 @@ from colonnade.data.blocks import Block, make_block
 from colonnade.files import file_mark
 from colonnade.run.samples import Rows, bounds_of
 
-__all__ = ["CalledFeatures", "FeatureSource", "FeaturesSpec", "LiveFeatures"]
+__all__ = ["CalledFeatures", "FeatureSource", "Features", "FeaturesSpec", "LiveFeatures"]
 
 _LOG = logging.getLogger("colonnade.agent")
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")

@@ -26,11 +26,10 @@ from colonnade.core.party import Party
 from colonnade.core.releases import Embedding, RollOfSamples
 from colonnade.core.verbs import verb
 from colonnade.data.blocks import Block, make_block
-from colonnade.data.prepare import Preparation
 from colonnade.data.table_files import read_table
 from colonnade.federate.addressed_fabric import renamed
 from colonnade.federate.alignments import find_alignment
-from colonnade.federate.feature_sources import CalledFeatures, FeatureSource, LiveFeatures
+from colonnade.federate.feature_sources import CalledFeatures, Features, FeatureSource, LiveFeatures
 from colonnade.federate.own_account import open_account, people_of
 from colonnade.federate.party_sessions import SessionAtParty, keyed_table, read_terms
 from colonnade.federate.pseudonyms import Pseudonyms, check_mark, kept_key
@@ -76,8 +75,6 @@ class _Loaded:
     pseudonyms: Pseudonyms
     # The person of every row of the table, for the account.
     people: Rows
-    # Of features and embeddings.
-    dtype: torch.dtype
     account: LifetimeAccount
     served: ServedRows
     queries: QueryCounts
@@ -137,7 +134,7 @@ class PredictSession(SessionAtParty):
         columns = agreed.preparation.columns
         whole = make_block(self.name, table, ids=ids.ids[:], columns=columns)
         whole = replace(whole, origin=ids.rows)
-        features = self._features(terms, ids, whole, agreed.preparation)
+        features = self._features(terms, ids, whole, agreed)
         account = open_account(self._home, self._settings, policy)
         party = rebuilt_party(
             self._home,
@@ -160,7 +157,6 @@ class PredictSession(SessionAtParty):
             rows=rows_of_samples(alignment, ids),
             pseudonyms=Pseudonyms(key, alignment.num_samples),
             people=people_of(account, self._settings, policy, ids).numpy(),
-            dtype=getattr(torch, spec.dtype),
             account=account,
             served=ServedRows(
                 agreed.preparation,
@@ -211,8 +207,6 @@ class PredictSession(SessionAtParty):
             note_refusal(loaded.place, "choose", error)
             raise
         features = torch.from_numpy(loaded.features.take(rows))
-        if features.dtype is not loaded.dtype:
-            features = features.to(loaded.dtype)
         if not len(rows):
             raise ProtocolError(
                 f"party '{self.name}' has none of the samples of a request; ask only those who "
@@ -291,17 +285,20 @@ class PredictSession(SessionAtParty):
             return loaded.served.tell(self._policy, loaded.account, loaded.place)
 
     def _features(
-        self, terms: AlignSpec, ids: PreparedIds, whole: Block, preparation: Preparation
+        self, terms: AlignSpec, ids: PreparedIds, whole: Block, agreed: AgreedRun
     ) -> FeatureSource:
         """Where the columns come from, as the party's own settings say."""
-        own, columns = self._settings.features, preparation.columns
+        own, columns = self._settings.features, agreed.preparation.columns
+
+        def prepare(block: Block) -> Features:
+            # Of the run's type once for all rows, not in every request for some of them.
+            return _prepared(agreed, block).numpy()
+
         if own.function is not None:
             key = self._policy.key or (self._settings.id,)
             raw = read_table(self._settings.data, text_columns=key)[list(key)].iloc[ids.rows]
             named = raw.iloc[:, 0] if len(key) == 1 else raw.apply(tuple, axis=1)
-            return CalledFeatures(
-                self.name, own.function, named.tolist(), columns, preparation.apply
-            )
+            return CalledFeatures(self.name, own.function, named.tolist(), columns, prepare)
         settings = replace(self._settings, data=own.file or self._settings.data)
         first = [whole] if own.file is None else []
 
@@ -312,7 +309,7 @@ class PredictSession(SessionAtParty):
             block = make_block(self.name, rows, ids=found.ids[:], columns=columns)
             return replace(block, origin=found.rows)
 
-        return LiveFeatures(self.name, settings.data, read, preparation.apply, ids.ids[:])
+        return LiveFeatures(self.name, settings.data, read, prepare, ids.ids[:])
 
     def _ready(self) -> _Loaded:
         if self._loaded is None:
@@ -330,5 +327,10 @@ def _embedded(party: Party, rows: torch.Tensor) -> torch.Tensor:
 def _some_rows(agreed: AgreedRun, whole: Block) -> torch.Tensor:
     """Prepared rows of the party's table, evenly over it."""
     places = np.unique(np.linspace(0, len(whole.ids) - 1, _MOST_USUAL).astype(int))
-    prepared = agreed.preparation.apply(whole.take(places))
-    return torch.as_tensor(prepared, dtype=getattr(torch, agreed.spec.dtype))
+    return _prepared(agreed, whole.take(places))
+
+
+def _prepared(agreed: AgreedRun, block: Block) -> torch.Tensor:
+    """The rows of a block as the run's networks take them."""
+    rows = agreed.preparation.apply(block)
+    return torch.as_tensor(rows, dtype=getattr(torch, agreed.spec.dtype))
