@@ -92,9 +92,13 @@ def file_mark(path: Path) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def append_wholly(handle: int, content: bytes, path: Path) -> None:
-    """Append to an open file: all of it, or nothing and a StorageError that names the path."""
-    size = os.fstat(handle).st_size
+def append_wholly(handle: int, content: bytes, path: Path, *, size: int | None = None) -> None:
+    """Append to an open file: all of it, or nothing and a StorageError that names the path.
+
+    ``size`` is how long the file is, of whoever knows.
+    """
+    if size is None:
+        size = os.fstat(handle).st_size
     left = content
     try:
         while left:

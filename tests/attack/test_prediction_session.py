@@ -250,6 +250,28 @@ def test_a_question_with_its_samples_gets_past_no_check(telco: Telco) -> None:
         refused(telco.infer_about(telco.own)[1], "'rows'")
 
 
+def test_a_request_that_the_party_has_no_sample_of_is_named_as_such(telco: Telco) -> None:
+    telco.load()
+    presence = torch.zeros(1, 1, dtype=torch.bool)
+    for verb, further in (("choose", ()), ("infer_about", (0,))):
+        reply = telco.ask(verb, "none", telco.own[:1], presence, *further)
+        refused(reply, "has none of the samples of a request")
+    assert not telco.session._requests
+
+
+def test_what_is_refused_to_a_question_with_its_samples_is_in_the_ledger_once(
+    telco: Telco,
+) -> None:
+    telco.given["policy"] = PartyPolicy(releases_per_row=1)
+    telco.session = PredictSession(**telco.given)
+    telco.load()
+    assert telco.infer_about(telco.own[:4])[1].failure is None
+    refused(telco.infer_about(telco.own[1:5])[1], "'releases_per_row'")
+    place = telco.home / "runs" / RUN
+    noted = [entry["verb"] for entry in read_ledger(place) if entry["event"] == "refused"]
+    assert noted == ["infer"]
+
+
 def test_a_name_that_is_open_is_not_given_to_other_samples(telco: Telco) -> None:
     telco.load()
     name, _ = telco.choose(telco.own[:2])

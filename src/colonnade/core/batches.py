@@ -109,6 +109,8 @@ class BatchPlan:
         """The rows of batch ``number`` of a part's values, as a copy."""
         if self.shuffle or self._group_of is not None:
             return values[self.positions(number)]
+        if len(self._bounds) == 1 and values.shape[0] == self.num_samples:
+            return values.clone()
         start, stop = self._bounds[number % len(self._bounds)]
         return values[start:stop].clone()
 

@@ -158,10 +158,12 @@ class Door(VerbSet):
         if self.account is not None and tensors:
             charge(self.account, self.protections, value, known.releases, made, read, self.owner)
         applied = {item.kind for item in self._makers} if tensors and made else set()
-        charged = made if tensors else ()
-        released = [note for item in self.protections for note in item.account(charged)]
-        encodings = iter(_paired(value, known.releases, made))
-        value = self._transformed(call, value, known.releases, encodings, applied)
+        released = []
+        if self.protections:
+            charged = made if tensors else ()
+            released = [note for item in self.protections for note in item.account(charged)]
+            encodings = iter(_paired(value, known.releases, made))
+            value = self._transformed(call, value, known.releases, encodings, applied)
         if call.summand is not None and not any(
             item.adds_up and item.kind in applied for item in self.protections
         ):

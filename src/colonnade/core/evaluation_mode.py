@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,8 +22,12 @@ class Evaluation:
         self._num_inside = 0
         self._was_training = False
 
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
+    def __call__(self) -> AbstractContextManager[None]:
+        """Within it a thread predicts."""
+        return _Predicting(self)
+
+    def begin(self) -> None:
+        """Count one thread more."""
         with self._lock:
             if self._num_inside == 0:
                 # A network that only predicts stays in evaluation mode: switching costs as much
@@ -31,14 +36,30 @@ class Evaluation:
                 if self._was_training:
                     self._model.eval()
             self._num_inside += 1
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            with self._lock:
-                self._num_inside -= 1
-                if self._num_inside == 0 and self._was_training:
-                    self._model.train()
+
+    def end(self) -> None:
+        """Count one thread less."""
+        with self._lock:
+            self._num_inside -= 1
+            if self._num_inside == 0 and self._was_training:
+                self._model.train()
+
+
+class _Predicting(AbstractContextManager[None]):
+    """One thread that predicts; a generator in its place would take as long as a layer."""
+
+    __slots__ = ("_mode", "_without_graph")
+
+    def __init__(self, mode: Evaluation) -> None:
+        self._mode, self._without_graph = mode, torch.no_grad()
+
+    def __enter__(self) -> None:
+        self._mode.begin()
+        self._without_graph.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._without_graph.__exit__(*error)
+        self._mode.end()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from torch import Tensor
 from colonnade.core.doors import Door
 from colonnade.core.errors import ColonnadeError, Diverged, ProtocolError, Refused
 from colonnade.core.fabric import Clock, RealClock, isolated
-from colonnade.core.messages import Call, Failure, Reply
+from colonnade.core.messages import Call, Failure, Reply, Value
 from colonnade.core.protection import Encoding
 from colonnade.core.releases import Declared, Kind
 from colonnade.core.step_rules import StepRules
@@ -141,28 +141,8 @@ class Respondent(VerbSet):
 
     def execute(self, call: Call) -> Reply:
         """Run one call of the closed set of verbs; a failure is an answer too."""
-        owner, known = self._answering.get(call.verb, (None, None))
-        self._made, self._read = [], []
-        if self.step_rules is not None:
-            self.step_rules.begin(call)
         try:
-            if known is None:
-                raise ProtocolError(
-                    f"unknown verb '{call.verb}'; party '{self.name}' has {sorted(self._answering)}"
-                )
-            self.exchange = max(call.exchange, 0)
-            check_arguments(known, call.arguments)
-            door = self.door
-            arguments = call.arguments
-            if not door.is_open or call.summand is not None:
-                arguments = door.entering(call, known, self._label_holder)
-            self._check_values(known, arguments)
-            value = known.function(self if owner is None else owner, *arguments)
-            if not door.is_open:
-                value = door.answer(call, known, value, self._made, self._read)
-            if value is not None and self.step_rules is not None:
-                self.step_rules.release()
-            value = isolated(value)
+            value = isolated(self._run(call))
         except ColonnadeError as error:
             if isinstance(error, Refused):
                 self.door.refused(call, error)
@@ -173,6 +153,41 @@ class Respondent(VerbSet):
             failure = Failure(type(error).__name__, f"in verb '{call.verb}'; see its log", error)
             return Reply(call.id, call.party, call.exchange, failure=failure)
         return Reply(call.id, call.party, call.exchange, value)
+
+    def answer_or_raise(self, call: Call) -> Value:
+        """Run one call for a respondent that this one belongs to; a failure is raised.
+
+        The answer is as it may leave, but shares memory with this respondent until the other one
+        has replied with it.
+        """
+        try:
+            return self._run(call)
+        except Refused as error:
+            self.door.refused(call, error)
+            raise
+
+    def _run(self, call: Call) -> Value:
+        owner, known = self._answering.get(call.verb, (None, None))
+        self._made, self._read = [], []
+        if self.step_rules is not None:
+            self.step_rules.begin(call)
+        if known is None:
+            raise ProtocolError(
+                f"unknown verb '{call.verb}'; party '{self.name}' has {sorted(self._answering)}"
+            )
+        self.exchange = max(call.exchange, 0)
+        check_arguments(known, call.arguments)
+        door = self.door
+        arguments = call.arguments
+        if not door.is_open or call.summand is not None:
+            arguments = door.entering(call, known, self._label_holder)
+        self._check_values(known, arguments)
+        value: Value = known.function(self if owner is None else owner, *arguments)
+        if not door.is_open:
+            value = door.answer(call, known, value, self._made, self._read)
+        if value is not None and self.step_rules is not None:
+            self.step_rules.release()
+        return value
 
     def _check_values(self, known: Verb, arguments: tuple[Any, ...]) -> None:
         """Refuse a tensor that can't be what the verb declares; the label holder sent it."""
@@ -208,7 +223,8 @@ def check_arguments(known: Verb, arguments: tuple[Any, ...]) -> None:
             f"verb '{known.name}' takes {len(known.parameters)} arguments, got {len(arguments)}"
         )
     for (name, kind), value in zip(known.parameters, arguments, strict=True):
-        if not _admits(kind, value):
+        # Nearly always a value of the very type that is declared.
+        if type(value) is not kind and not _admits(kind, value):
             raise ProtocolError(
                 f"verb '{known.name}': argument '{name}' should be {kind}, "
                 f"got {type(value).__name__}"

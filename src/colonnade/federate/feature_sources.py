@@ -24,9 +24,9 @@ import pandas as pd
 from colonnade.core.errors import ColonnadeError, ConfigError, DataError, Refused
 from colonnade.data.blocks import Block, make_block
 from colonnade.files import file_mark
-from colonnade.run.samples import Rows
+from colonnade.run.samples import Rows, bounds_of
 
-__all__ = ["CalledFeatures", "FeatureSource", "FeaturesSpec", "LiveFeatures"]
+__all__ = ["CalledFeatures", "FeatureSource", "Features", "FeaturesSpec", "LiveFeatures"]
 
 _LOG = logging.getLogger("colonnade.agent")
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -127,7 +127,7 @@ class LiveFeatures:
         if now is None:
             raise Refused(f"party '{self._party}': its features can't be read", party=self._party)
         places = now.places[rows]
-        if (places < 0).any():
+        if len(places) and bounds_of(places)[0] < 0:
             raise Refused(
                 f"party '{self._party}': {int((places < 0).sum())} of {len(rows)} samples have no "
                 "features now",

@@ -50,8 +50,13 @@ class SessionAtParty(Respondent):
         """Run one call, here or at the successor."""
         if self._successor is None or call.verb in self.verbs:
             return super().execute(call)
+        return self._watched_successor().execute(call)
+
+    def _watched_successor(self) -> Respondent:
+        """Give the successor, whose work ends when the session's has to."""
+        assert self._successor is not None
         self._successor.watch = self._look
-        return self._successor.execute(call)
+        return self._successor
 
     def _look(self) -> None:
         """Before rows are read and between two steps: whether the work may go on."""

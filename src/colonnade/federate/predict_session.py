@@ -19,26 +19,27 @@ import torch
 from colonnade.align.ids import PreparedIds
 from colonnade.align.participant_files import DirectoryStore
 from colonnade.align.terms import AlignSpec
-from colonnade.core.errors import ProtocolError
+from colonnade.core.batches import BatchPlan
+from colonnade.core.errors import ProtocolError, Refused
 from colonnade.core.messages import Batch, Call, Reply
 from colonnade.core.party import Party
 from colonnade.core.releases import Embedding, RollOfSamples
 from colonnade.core.verbs import verb
 from colonnade.data.blocks import Block, make_block
-from colonnade.data.prepare import Preparation
 from colonnade.data.table_files import read_table
 from colonnade.federate.addressed_fabric import renamed
 from colonnade.federate.alignments import find_alignment
-from colonnade.federate.feature_sources import CalledFeatures, FeatureSource, LiveFeatures
+from colonnade.federate.feature_sources import CalledFeatures, Features, FeatureSource, LiveFeatures
 from colonnade.federate.own_account import open_account, people_of
 from colonnade.federate.party_sessions import SessionAtParty, keyed_table, read_terms
 from colonnade.federate.pseudonyms import Pseudonyms, check_mark, kept_key
 from colonnade.federate.query_counts import QueryCounts
 from colonnade.federate.rebuilt_party import rebuilt_party
-from colonnade.federate.roll_calls import checked_roll, name_of_request
+from colonnade.federate.roll_calls import checked_request, name_of_request
 from colonnade.federate.run_at_party import (
     AgreedRun,
     NotedUse,
+    note_refusal,
     noting_refusals,
     read_agreed,
     run_directory,
@@ -48,8 +49,8 @@ from colonnade.protect.lifetime_account import LifetimeAccount
 from colonnade.protect.policy import Terms
 from colonnade.run.alignment_files import load_alignment, rows_of_samples
 from colonnade.run.door_building import Doors
-from colonnade.run.party_building import make_parts, make_plans
-from colonnade.run.samples import Rows
+from colonnade.run.party_building import make_plans, part_of_rows
+from colonnade.run.samples import Roll, Rows, Table, bounds_of
 
 __all__ = ["PredictSession"]
 
@@ -73,7 +74,7 @@ class _Loaded:
     rows: Rows
     pseudonyms: Pseudonyms
     # The person of every row of the table, for the account.
-    people: torch.Tensor
+    people: Rows
     account: LifetimeAccount
     served: ServedRows
     queries: QueryCounts
@@ -93,6 +94,8 @@ class PredictSession(SessionAtParty):
         self._requests: dict[str, str] = {}
         # Sizes of requests that the policy has allowed: it is asked once about each.
         self._allowed: set[tuple[int, int]] = set()
+        # The batches of requests that everybody has all samples of, by the number of samples.
+        self._plans: dict[int, BatchPlan] = {}
         # The one whose samples came with a question: it is open until the next one is.
         self._passing: str | None = None
 
@@ -131,7 +134,7 @@ class PredictSession(SessionAtParty):
         columns = agreed.preparation.columns
         whole = make_block(self.name, table, ids=ids.ids[:], columns=columns)
         whole = replace(whole, origin=ids.rows)
-        features = self._features(terms, ids, whole, agreed.preparation)
+        features = self._features(terms, ids, whole, agreed)
         account = open_account(self._home, self._settings, policy)
         party = rebuilt_party(
             self._home,
@@ -153,7 +156,7 @@ class PredictSession(SessionAtParty):
             features=features,
             rows=rows_of_samples(alignment, ids),
             pseudonyms=Pseudonyms(key, alignment.num_samples),
-            people=people_of(account, self._settings, policy, ids),
+            people=people_of(account, self._settings, policy, ids).numpy(),
             account=account,
             served=ServedRows(
                 agreed.preparation,
@@ -166,6 +169,7 @@ class PredictSession(SessionAtParty):
         )
         self._successor, self._requests, self._passing = party, {}, None
         self._allowed.clear()
+        self._plans.clear()
         return version("colonnade")
 
     @verb
@@ -178,36 +182,55 @@ class PredictSession(SessionAtParty):
         if self._passing is not None:
             self.forget(self._passing)
             self._passing = None
-        parts, spec = loaded.party.parts, loaded.agreed.spec
         if len(self._requests) >= _MOST_REQUESTS:
             raise ProtocolError(f"{_MOST_REQUESTS} requests are open; forget one first")
         if request in self._requests:
             raise ProtocolError("a request of this name is open; forget it first")
-        roll = checked_roll(self.name, loaded.agreed.names, {request: samples}, {request: presence})
-        names, table = roll.samples[request], roll.presence[request]
-        if not len(names) or not 0 <= int(names.min()) <= int(names.max()) < len(loaded.rows):
+        everyone = loaded.agreed.names
+        names, table = checked_request(self.name, everyone, request, samples, presence)
+        lowest, highest = bounds_of(names) if len(names) else (-1, -1)
+        if lowest < 0 or highest >= len(loaded.rows):
             raise ProtocolError("a request: no samples, or samples outside the alignment")
-        numbers, said = loaded.pseudonyms.numbers(names), table[:, roll.names.index(self.name)]
+        numbers, said = loaded.pseudonyms.numbers(names), table[:, everyone.index(self.name)]
         rows = loaded.rows[numbers][said]
-        if (rows < 0).any():
+        if len(rows) and bounds_of(rows)[0] < 0:
             raise ProtocolError(f"party '{self.name}' lacks some samples that it is said to have")
         part = name_of_request(numbers, table)
-        # In a request, samples are numbered by their place.
-        asked = replace(roll, samples={part: np.arange(len(numbers))}, presence={part: table})
-        plans = make_plans(spec, asked, loaded.doors.label_holder)
-        people = loaded.people[rows]
-        with noting_refusals(loaded.place, "choose"):
+        plan = self._plan(loaded, part, table)
+        people = torch.from_numpy(loaded.people[rows])
+        try:
             self._policy.limits.check(self.name, {"max_samples": len(numbers)})
-            self._check_sizes(loaded.terms, len(rows), plans[part].smallest_batch)
+            self._check_sizes(loaded.terms, len(rows), plan.smallest_batch)
             # Before anything is computed for them: a refused request counts nothing.
             loaded.queries.count(self._policy.queries, people, time.time())
-        prepared = loaded.features.take(rows)
-        features = torch.as_tensor(prepared, dtype=getattr(torch, spec.dtype))
-        own = np.where(said, np.cumsum(said) - 1, -1)
-        parts.update(make_parts(features, own, self.name, asked, plans, people))
+        except Refused as error:
+            note_refusal(loaded.place, "choose", error)
+            raise
+        features = torch.from_numpy(loaded.features.take(rows))
+        if not len(rows):
+            raise ProtocolError(
+                f"party '{self.name}' has none of the samples of a request; ask only those who "
+                "have some"
+            )
+        here = None if len(rows) == len(numbers) else torch.from_numpy(said)
+        loaded.party.parts[part] = part_of_rows(features, plan, here, people)
         self._requests[request] = part
         loaded.served.see(features, people)
         return len(rows)
+
+    def _plan(self, loaded: _Loaded, part: str, table: Table) -> BatchPlan:
+        """Give the batches of a request; of samples that everybody has, only their number tells."""
+        is_complete = np.count_nonzero(table) == table.size
+        known = self._plans.get(len(table)) if is_complete else None
+        if known is not None:
+            return known
+        # In a request, samples are numbered by their place.
+        samples = {part: np.arange(len(table))}
+        asked = Roll(names=loaded.agreed.names, samples=samples, presence={part: table})
+        plan = make_plans(loaded.agreed.spec, asked, loaded.doors.label_holder)[part]
+        if is_complete and len(self._plans) < _MOST_REQUESTS:
+            self._plans[len(table)] = plan
+        return plan
 
     def _check_sizes(self, terms: Terms, num_rows: int, smallest_batch: int) -> None:
         """Refuse a request whose sizes the policy is against; all else of a session stays."""
@@ -230,14 +253,11 @@ class PredictSession(SessionAtParty):
         """
         self.choose(request, samples, presence)
         self._passing = request
-        assert self._successor is not None
         batch = Batch(self._requests[request], number)
-        reply = super().execute(Call(0, self.name, "infer", (batch,), self.exchange, True))
-        if reply.failure is not None:
-            assert reply.failure.cause is not None
-            raise reply.failure.cause
-        assert isinstance(reply.value, torch.Tensor)
-        return reply.value
+        call = Call(0, self.name, "infer", (batch,), self.exchange, True)
+        embedding = self._watched_successor().answer_or_raise(call)
+        assert isinstance(embedding, torch.Tensor)
+        return embedding
 
     @verb
     def keeping(self) -> str:
@@ -265,17 +285,20 @@ class PredictSession(SessionAtParty):
             return loaded.served.tell(self._policy, loaded.account, loaded.place)
 
     def _features(
-        self, terms: AlignSpec, ids: PreparedIds, whole: Block, preparation: Preparation
+        self, terms: AlignSpec, ids: PreparedIds, whole: Block, agreed: AgreedRun
     ) -> FeatureSource:
         """Where the columns come from, as the party's own settings say."""
-        own, columns = self._settings.features, preparation.columns
+        own, columns = self._settings.features, agreed.preparation.columns
+
+        def prepare(block: Block) -> Features:
+            # Of the run's type once for all rows, not in every request for some of them.
+            return _prepared(agreed, block).numpy()
+
         if own.function is not None:
             key = self._policy.key or (self._settings.id,)
             raw = read_table(self._settings.data, text_columns=key)[list(key)].iloc[ids.rows]
             named = raw.iloc[:, 0] if len(key) == 1 else raw.apply(tuple, axis=1)
-            return CalledFeatures(
-                self.name, own.function, named.tolist(), columns, preparation.apply
-            )
+            return CalledFeatures(self.name, own.function, named.tolist(), columns, prepare)
         settings = replace(self._settings, data=own.file or self._settings.data)
         first = [whole] if own.file is None else []
 
@@ -286,7 +309,7 @@ class PredictSession(SessionAtParty):
             block = make_block(self.name, rows, ids=found.ids[:], columns=columns)
             return replace(block, origin=found.rows)
 
-        return LiveFeatures(self.name, settings.data, read, preparation.apply, ids.ids[:])
+        return LiveFeatures(self.name, settings.data, read, prepare, ids.ids[:])
 
     def _ready(self) -> _Loaded:
         if self._loaded is None:
@@ -304,5 +327,10 @@ def _embedded(party: Party, rows: torch.Tensor) -> torch.Tensor:
 def _some_rows(agreed: AgreedRun, whole: Block) -> torch.Tensor:
     """Prepared rows of the party's table, evenly over it."""
     places = np.unique(np.linspace(0, len(whole.ids) - 1, _MOST_USUAL).astype(int))
-    prepared = agreed.preparation.apply(whole.take(places))
-    return torch.as_tensor(prepared, dtype=getattr(torch, agreed.spec.dtype))
+    return _prepared(agreed, whole.take(places))
+
+
+def _prepared(agreed: AgreedRun, block: Block) -> torch.Tensor:
+    """The rows of a block as the run's networks take them."""
+    rows = agreed.preparation.apply(block)
+    return torch.as_tensor(rows, dtype=getattr(torch, agreed.spec.dtype))

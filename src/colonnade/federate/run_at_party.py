@@ -46,6 +46,7 @@ __all__ = [
     "last_use",
     "load_weights",
     "note_at",
+    "note_refusal",
     "noting_refusals",
     "read_agreed",
     "refuse_other_data",
@@ -88,10 +89,15 @@ def noting_refusals(place: Path, verb: str, *, home: Path | None = None) -> Iter
         yield
     except Refused as error:
         if home is None or place.is_dir():
-            note_at(place, {"event": "refused", "verb": verb, "reason": str(error)})
+            note_refusal(place, verb, error)
         else:
             note_refused_proposal(home, run=place.name, verb=verb, reason=str(error))
         raise
+
+
+def note_refusal(place: Path, verb: str, error: Refused) -> None:
+    """Write down in a run's ledger that something was refused."""
+    note_at(place, {"event": "refused", "verb": verb, "reason": str(error)})
 
 
 class BoundedVault(DirectoryVault):

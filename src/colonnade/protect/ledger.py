@@ -37,6 +37,7 @@ _FILE = "ledger.jsonl"
 # So many refusals are written down in one ledger: whoever is refused can ask again and again.
 _MOST_REFUSALS, _MOST_CHARACTERS = 10_000, 1_000
 _REFUSED = b'"event":"refused"'
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 # Beside a ledger: what somebody has a seal of, and is not in it.
 MISSING = "ledger.missing.json"
 
@@ -115,15 +116,13 @@ class Ledger(Notes):
 
     def _write(self, entry: Mapping[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        body = json.dumps(
-            {"entry": self._count, "time": now, "run": self._run, **entry},
-            ensure_ascii=False,
-            separators=(",", ":"),
+        body = _ENCODER.encode(
+            {"entry": self._count, "time": now, "run": self._run, **entry}
         ).encode()
         head = _hash(self._head, body)
         line = body[:-1] + f',"hash":"{head}"}}\n'.encode()
         # If it can't be written, nothing leaves the party either.
-        append_wholly(self._file, line, self._path)
+        append_wholly(self._file, line, self._path, size=self._size)
         self._size, self._count, self._head = self._size + len(line), self._count + 1, head
 
     def _catch_up(self) -> None:

@@ -18,12 +18,11 @@ import hashlib
 import hmac
 import json
 import math
-import os
 import secrets
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from torch import Tensor
 
 from colonnade.core.errors import BudgetSpent, Refused, StorageError
 from colonnade.core.protection import PeopleAccount
+from colonnade.protect.account_file import make_private, opened, told_errors, unusable
 from colonnade.protect.accounting import largest_mu
 from colonnade.protect.budget import Budget, shown_budget
 from colonnade.protect.extra import needed
@@ -41,20 +41,11 @@ from colonnade.protect.rounded_gaussian import Array
 
 __all__ = ["LifetimeAccount", "Rules"]
 
-_TABLES = """
-CREATE TABLE IF NOT EXISTS charges (
-    number INTEGER PRIMARY KEY, name BLOB UNIQUE, head BLOB NOT NULL, people BLOB, cost REAL,
-    releases INTEGER NOT NULL, spent REAL NOT NULL, bare INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS people (
-    key INTEGER PRIMARY KEY, releases INTEGER NOT NULL, spent REAL NOT NULL, bare INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS basis (
-    one INTEGER PRIMARY KEY CHECK (one = 1), secret BLOB NOT NULL, folded INTEGER NOT NULL,
-    releases INTEGER NOT NULL, spent REAL NOT NULL, bare INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS missing (head BLOB PRIMARY KEY, seal BLOB NOT NULL);
+_WAS_CHARGED = """
+SELECT EXISTS (SELECT 1 FROM charges WHERE name = ?), EXISTS (SELECT 1 FROM missing)
 """
 # Charges are folded into people when they hold so many more rows than there are people.
 _FOLD_FACTOR, _FOLD_ROWS = 4, 100_000
-_WAIT_SECONDS = 60.0
 _SEAL_BYTES = 512
 # Floating-point sums of μ² may be a little above a budget that they just meet.
 _ROUNDING = 1.0 + 1e-9
@@ -101,23 +92,11 @@ class LifetimeAccount(PeopleAccount):
         self._newest = _NO_CHARGE
         try:
             if path is not None:
-                _make(path)
-            self._open()
+                make_private(path)
+            self._file = opened(self._path)
+            (self._secret,) = self._file.execute("SELECT secret FROM basis").fetchone()
         except (OSError, sqlite3.Error) as error:
             raise StorageError(f"{path}: can't be opened as an account: {error}") from error
-
-    def _open(self) -> None:
-        self._file = sqlite3.connect(
-            self._path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        self._file.execute("PRAGMA journal_mode = WAL")
-        # A commit is with the operating system; ``seal`` has it on the disk.
-        self._file.execute("PRAGMA synchronous = NORMAL")
-        self._file.executescript(_TABLES)
-        self._file.execute(
-            "INSERT OR IGNORE INTO basis VALUES (1, ?, 0, 0, 0.0, 0)", (secrets.token_bytes(32),)
-        )
-        (self._secret,) = self._file.execute("SELECT secret FROM basis").fetchone()
 
     # Who is who
 
@@ -141,14 +120,16 @@ class LifetimeAccount(PeopleAccount):
         self._charge(name, people, spent, refuses=False)
 
     def _charge(self, name: bytes, people: Tensor, spent: float | None, *, refuses: bool) -> bool:
+        if self._was_charged(name):
+            return False
         keys = people.numpy().astype("<i8")
         with self._changing() as file:
             if refuses:
                 self._refuse_if_behind()
             if file.execute("SELECT 1 FROM charges WHERE name = ?", (name,)).fetchone():
                 return False
-            places, often = np.unique(self._sums.places_of(keys), return_counts=True)
-            more = np.stack([often, often * (spent or 0.0), often * (spent is None)], axis=1)
+            places, often = self._sums.counted(keys)
+            more = often[:, None] * np.array([1.0, spent or 0.0, float(spent is None)])
             if refuses:
                 self._refuse_too_much(self._sums.table[places] + more)
             self._note(name, keys.tobytes(), spent, more.max(axis=0, initial=0.0))
@@ -156,6 +137,18 @@ class LifetimeAccount(PeopleAccount):
             self._seen += 1
             self._num_unfolded += len(keys)
         return True
+
+    def _was_charged(self, name: bytes) -> bool:
+        """Whether a release was charged by anybody, and no charges are missing.
+
+        No charge is ever taken back: to see one, nobody need wait for others who change something.
+        """
+        try:
+            with self._lock:
+                is_known, is_behind = self._file.execute(_WAS_CHARGED, (name,)).fetchone()
+        except sqlite3.Error as error:
+            raise unusable(self._path, error) from error
+        return bool(is_known and not is_behind)
 
     def _note(self, name: bytes, content: bytes, cost: float | None, most: Array) -> None:
         """Append a charge, with what all charges can have given to one person at most.
@@ -213,7 +206,7 @@ class LifetimeAccount(PeopleAccount):
             for place, column in enumerate(COLUMNS):
                 content[f"total_{column}"] = totals[place]
                 content[f"most_{column}"] = self._sums.most[place]
-        with self._lock, _told(self._path):
+        with self._lock, told_errors(self._path):
             # The write-ahead log is synced before it is copied back.
             self._file.execute("PRAGMA wal_checkpoint(FULL)")
         nonce = secrets.token_bytes(12)
@@ -309,7 +302,7 @@ class LifetimeAccount(PeopleAccount):
 
     def copy_to(self, path: Path) -> None:
         """Write a whole copy to another file."""
-        _make(path)
+        make_private(path)
         with self._lock, closing(sqlite3.connect(path)) as file:
             self._file.backup(file)
 
@@ -361,7 +354,7 @@ class LifetimeAccount(PeopleAccount):
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
         """One change at a time, of all processes; wholly or, after an error, not at all."""
-        with self._lock, _told(self._path):
+        with self._lock, told_errors(self._path):
             self._file.execute("BEGIN IMMEDIATE")
             try:
                 self._catch_up()
@@ -373,22 +366,3 @@ class LifetimeAccount(PeopleAccount):
                 if self._file.in_transaction:
                     self._file.execute("ROLLBACK")
                 raise
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise StorageError(f"{path}: the account can't be read or written: {error}") from error
-
-
-def _make(path: Path) -> None:
-    """Make an empty file that only its owner can read, unless it is there.
-
-    Never opened besides once it is there: closing a file lets go of every lock that SQLite holds on
-    it in this process, also for another session.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))

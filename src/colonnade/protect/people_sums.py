@@ -90,6 +90,15 @@ class PeopleSums:
         found: list[float] = np.maximum(self.least, self.table.max(axis=0, initial=0.0)).tolist()
         return found
 
+    def counted(self, keys: Array) -> tuple[Array, Array]:
+        """Where these people stand in the table, each once, and how often each is among them."""
+        places = self.places_of(keys)
+        if len(set(places.tolist())) == len(places):
+            # Hardly ever is somebody in it twice, and to sort takes longer than to look.
+            return places, np.ones(len(places))
+        found, often = np.unique(places, return_counts=True)
+        return found, often.astype(np.float64)
+
     def places_of(self, keys: Array) -> Array:
         """Where these people stand in the table; new ones are added."""
         places, before = self.places, len(self.places)

@@ -39,6 +39,7 @@ __all__ = [
     "make_plans",
     "num_exchanges",
     "num_parameters",
+    "part_of_rows",
     "set_purpose",
 ]
 
@@ -109,6 +110,22 @@ def make_parts(
             persons = torch.from_numpy(np.where(here, people.numpy()[rows], -1))
         parts[part] = Part(features=own, plan=plan, rows=places, people=persons)
     return parts
+
+
+def part_of_rows(features: Tensor, plan: BatchPlan, here: Tensor | None, people: Tensor) -> Part:
+    """A part of which the party has these samples; ``make_parts`` gives the same from a roll.
+
+    Args:
+        features: Of the samples that are here, in order; the part keeps them without a copy.
+        plan: The batches of all samples.
+        here: Whether each of all samples is here; none if all are.
+        people: Of the samples that are here.
+    """
+    if here is None:
+        return Part(features=features, plan=plan, people=people)
+    rows, everyone = torch.full(here.shape, -1), torch.full(here.shape, -1)
+    rows[here], everyone[here] = torch.arange(len(features)), people
+    return Part(features=features, plan=plan, rows=rows, people=everyone)
 
 
 def make_encoder(

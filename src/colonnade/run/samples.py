@@ -29,6 +29,7 @@ __all__ = [
     "Rows",
     "Table",
     "arrange",
+    "bounds_of",
     "draw_roll",
     "narrowed",
     "usable_samples",
@@ -37,6 +38,17 @@ __all__ = [
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 Table = np.ndarray[Any, np.dtype[np.bool_]]
+
+# Up to so many numbers, Python's own look at them is quicker than numpy's.
+_FEW = 64
+
+
+def bounds_of(numbers: Rows) -> tuple[int, int]:
+    """The smallest and the largest of some numbers; there is at least one."""
+    if len(numbers) > _FEW:
+        return int(numbers.min()), int(numbers.max())
+    few = numbers.tolist()
+    return min(few), max(few)
 
 
 @dataclass(frozen=True, kw_only=True)

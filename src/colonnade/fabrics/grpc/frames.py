@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from importlib.metadata import version
@@ -78,6 +78,12 @@ class FrameKind(IntEnum):
     BARRIER = 7  # hub to party: answer when everything before is done
     ACKNOWLEDGE = 8
     REFUSE = 9  # either way: why this stream ends
+
+
+_KINDS: Mapping[int, FrameKind] = {int(kind): kind for kind in FrameKind}
+# In words, for messages: made once, since every frame and every argument would make its own.
+_FRAMES: Mapping[FrameKind, str] = {kind: f"{kind.name} frame" for kind in FrameKind}
+_ARGUMENTS = tuple(f"argument {at}" for at in range(_MAX_ARGUMENTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +226,13 @@ def _read_frame(reader: Reader) -> Frame:
         )
     if reserved:
         raise ProtocolError(f"frame header: reserved bits {reserved:#06x} are set")
-    try:
-        kind = FrameKind(code)
-    except ValueError as error:
-        raise ProtocolError(f"frame header: unknown kind {code}") from error
-    inner = Reader(reader.take(length, f"{kind.name} frame"))
+    kind = _KINDS.get(code)
+    if kind is None:
+        raise ProtocolError(f"frame header: unknown kind {code}")
+    inner = Reader(reader.take(length, _FRAMES[kind]))
     body = _read_body(kind, inner)
     if inner.left:
-        raise ProtocolError(f"{kind.name} frame: {inner.left} bytes too many at its end")
+        raise ProtocolError(f"{_FRAMES[kind]}: {inner.left} bytes too many at its end")
     return Frame(kind, number, seen, body)
 
 
@@ -238,7 +243,7 @@ def _read_body(kind: FrameKind, reader: Reader) -> Body:
         count = reader.number(U8, "number of arguments")
         if count > _MAX_ARGUMENTS:
             raise ProtocolError(f"{count} arguments; at most {_MAX_ARGUMENTS}")
-        arguments = tuple(read_value(reader, f"argument {at}") for at in range(count))
+        arguments = tuple([read_value(reader, what) for what in _ARGUMENTS[:count]])
         summand = _read_summand(reader) if reader.flag("part of a sum") else None
         return CallBody(verb, arguments, exchange, wants, summand)
     if kind is FrameKind.REPLY:

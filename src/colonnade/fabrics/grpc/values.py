@@ -6,12 +6,10 @@ and raw bytes. Any deviation is a ProtocolError that names it.
 
 from __future__ import annotations
 
-import math
 import struct
 import sys
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,6 +54,13 @@ _DTYPES = (
 )
 _CODE_OF = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _SIZES = tuple(dtype.itemsize for dtype in _DTYPES)
+# Python's views of memory know no bfloat16: its bytes go as those of another type of its size.
+_VIEWED = {torch.bfloat16: torch.int16}
+
+# The shape of a tensor, by its number of dimensions.
+_SHAPES = tuple(struct.Struct(f"<{count}Q") for count in range(_MAX_DIMENSIONS + 1))
+
+_TENSOR, _FLOAT, _WHOLE, _TEXT, _TRUE, _FALSE, _NOTHING, _BATCH, _TABLE = b"Tdistfnbm"
 
 if sys.byteorder != "little":  # pragma: no cover - no such machine runs torch today
     raise ImportError(
@@ -125,44 +130,72 @@ def _put_tensor(parts: list[bytes | memoryview], tensor: Tensor) -> None:
     shape = tensor.shape
     parts.append(struct.pack(f"<cBB{len(shape)}QQ", b"T", code, len(shape), *shape, tensor.nbytes))
     if tensor.numel():
-        flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-        parts.append(flat.numpy().data)
+        parts.append(_bytes_of(tensor.detach().contiguous()))
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """The memory of a tensor that has elements, and has them in order."""
+    viewed = _VIEWED.get(tensor.dtype)
+    if viewed is not None:
+        tensor = tensor.view(viewed)
+    return tensor.numpy().data.cast("B")
 
 
 # Reading
 
 
 class Reader:
-    """Reads one field after the other, and never beyond the end."""
+    """Reads one field after the other, and never beyond the end.
 
-    __slots__ = ("_at", "_view")
+    A field is named by what it belongs to and, if it is a part of that, by the part: the two are
+    put together only for the message of an error.
+    """
+
+    __slots__ = ("_at", "_end", "_view")
 
     def __init__(self, view: memoryview) -> None:
         self._view = view
-        self._at = 0
+        self._at, self._end = 0, len(view)
 
     @property
     def left(self) -> int:
-        return len(self._view) - self._at
+        return self._end - self._at
 
-    def take(self, count: int, what: str) -> memoryview:
-        end = self._at + count
-        if end > len(self._view):
-            raise ProtocolError(f"{what}: {count} bytes announced, {self.left} are there")
-        view = self._view[self._at : end]
+    def take(self, count: int, what: str, part: str = "") -> memoryview:
+        at = self._at
+        end = at + count
+        if end > self._end:
+            raise ProtocolError(
+                f"{_named(what, part)}: {count} bytes announced, {self.left} are there"
+            )
         self._at = end
-        return view
+        return self._view[at:end]
 
-    def number(self, code: struct.Struct, what: str) -> int:
-        if self.left < code.size:
-            raise ProtocolError(f"{what}: the frame ends before it")
-        value: int = code.unpack_from(self._view, self._at)[0]
-        self._at += code.size
+    def number(self, code: struct.Struct, what: str, part: str = "") -> int:
+        # As ``numbers``, without a call of it: most of what is read is one number.
+        at = self._at
+        end = at + code.size
+        if end > self._end:
+            raise ProtocolError(f"{_named(what, part)}: the frame ends before it")
+        self._at = end
+        value: int = code.unpack_from(self._view, at)[0]
         return value
+
+    def numbers(self, code: struct.Struct, what: str, part: str = "") -> tuple[int, ...]:
+        at = self._at
+        end = at + code.size
+        if end > self._end:
+            raise ProtocolError(f"{_named(what, part)}: the frame ends before it")
+        self._at = end
+        return code.unpack_from(self._view, at)
 
     def float(self, what: str) -> float:
         value: float = F64.unpack(self.take(8, what))[0]
         return value
+
+    def tag(self, what: str) -> int:
+        """The byte that says of which type a value is."""
+        return self.take(1, what)[0]
 
     def flag(self, what: str) -> bool:
         value = self.number(U8, what)
@@ -170,53 +203,60 @@ class Reader:
             raise ProtocolError(f"{what}: 0 or 1, got {value}")
         return bool(value)
 
-    def name(self, what: str) -> str:
+    def name(self, what: str, part: str = "") -> str:
         """A text that names something: it is refused if it could not be shown as it is."""
-        text = self.text(MAX_NAME, what)
+        text = self.text(MAX_NAME, what, part)
         if not text.isprintable():
-            raise ProtocolError(f"{what}: {printable(text, most=80)!r} can't be shown as it is")
+            shown = printable(text, most=80)
+            raise ProtocolError(f"{_named(what, part)}: {shown!r} can't be shown as it is")
         return text
 
-    def text(self, most: int, what: str) -> str:
-        length = self.number(U32, what)
+    def text(self, most: int, what: str, part: str = "") -> str:
+        length = self.number(U32, what, part)
         if length > most:
-            raise ProtocolError(f"{what}: a text of {length} bytes; at most {most} may cross")
+            raise ProtocolError(
+                f"{_named(what, part)}: a text of {length} bytes; at most {most} may cross"
+            )
         try:
-            return str(self.take(length, what), "utf-8")
+            return str(self.take(length, what, part), "utf-8")
         except UnicodeDecodeError as error:
-            raise ProtocolError(f"{what}: not UTF-8") from error
+            raise ProtocolError(f"{_named(what, part)}: not UTF-8") from error
+
+
+def _named(what: str, part: str) -> str:
+    return f"{what}, {part}" if part else what
 
 
 def read_value(reader: Reader, what: str, *, nested: bool = False) -> Value:
-    tag = bytes(reader.take(1, what))
-    if tag == b"T":
+    tag = reader.tag(what)
+    if tag == _TENSOR:
         return _read_tensor(reader, what)
-    if tag == b"d":
+    if tag == _FLOAT:
         return reader.float(what)
-    if tag == b"i":
+    if tag == _WHOLE:
         return reader.number(I64, what)
-    if tag == b"s":
+    if tag == _TEXT:
         return reader.text(_MAX_TEXT, what)
-    if tag in (b"t", b"f"):
-        return tag == b"t"
+    if tag in (_TRUE, _FALSE):
+        return tag == _TRUE
     if not nested:
-        if tag == b"n":
+        if tag == _NOTHING:
             return None
-        if tag == b"b":
-            number = reader.number(I64, f"{what}, batch number")
-            return Batch(reader.name(f"{what}, part"), number)
-        if tag == b"m":
+        if tag == _BATCH:
+            number = reader.number(I64, what, "batch number")
+            return Batch(reader.name(what, "part"), number)
+        if tag == _TABLE:
             return _read_table(reader, what)
-    raise ProtocolError(f"{what}: unknown type {tag!r}")
+    raise ProtocolError(f"{what}: unknown type {bytes((tag,))!r}")
 
 
 def _read_table(reader: Reader, what: str) -> Value:
-    count = reader.number(U32, f"{what}, number of entries")
+    count = reader.number(U32, what, "number of entries")
     if count > _MAX_ENTRIES:
         raise ProtocolError(f"{what}: a table of {count} entries; at most {_MAX_ENTRIES}")
     table: dict[str, Value] = {}
     for _ in range(count):
-        key = reader.name(f"{what}, key")
+        key = reader.name(what, "key")
         if key in table:
             raise ProtocolError(f"{what}: key '{key}' stands twice")
         table[key] = read_value(reader, f"{what}, '{key}'", nested=True)
@@ -225,25 +265,26 @@ def _read_table(reader: Reader, what: str) -> Value:
 
 def _read_tensor(reader: Reader, what: str) -> Tensor:
     """A tensor in memory of its own: aligned as torch needs it, and free to be changed."""
-    code = reader.number(U8, f"{what}, dtype")
+    code = reader.number(U8, what, "dtype")
     if code >= len(_DTYPES):
         raise ProtocolError(f"{what}: unknown dtype {code}")
-    num_dimensions = reader.number(U8, f"{what}, number of dimensions")
+    dtype = _DTYPES[code]
+    num_dimensions = reader.number(U8, what, "number of dimensions")
     if num_dimensions > _MAX_DIMENSIONS:
         raise ProtocolError(f"{what}: {num_dimensions} dimensions; at most {_MAX_DIMENSIONS}")
-    shape = [reader.number(U64, f"{what}, shape") for _ in range(num_dimensions)]
-    if math.prod(max(size, 1) for size in shape) > _MAX_ELEMENTS:
-        raise ProtocolError(f"{what}: shape {tuple(shape)} is too large")
-    announced = reader.number(U64, f"{what}, number of bytes")
-    if announced != math.prod(shape) * _SIZES[code]:
-        raise ProtocolError(
-            f"{what}: {announced} bytes for shape {tuple(shape)} of {_DTYPES[code]}"
-        )
+    shape = reader.numbers(_SHAPES[num_dimensions], what, "shape")
+    counted = 1
+    for size in shape:
+        counted *= size or 1
+    if counted > _MAX_ELEMENTS:
+        raise ProtocolError(f"{what}: shape {shape} is too large")
+    announced = reader.number(U64, what, "number of bytes")
+    if announced != (0 if 0 in shape else counted * _SIZES[code]):
+        raise ProtocolError(f"{what}: {announced} bytes for shape {shape} of {dtype}")
     raw = reader.take(announced, what)
-    tensor = torch.empty(shape, dtype=_DTYPES[code])
+    tensor = torch.empty(shape, dtype=dtype)
     if announced:
-        received = np.frombuffer(raw, dtype=np.uint8)
-        if _DTYPES[code] is torch.bool and received.max() > 1:
+        if dtype is torch.bool and raw.tobytes().translate(None, b"\x00\x01"):
             raise ProtocolError(f"{what}: a truth value that is neither 0 nor 1")
-        np.copyto(tensor.view(-1).view(torch.uint8).numpy(), received)
+        _bytes_of(tensor)[:] = raw
     return tensor
