@@ -136,9 +136,8 @@ class Blueprint:
 
     def features(self, blocks: Mapping[str, Block | PooledBlock]) -> dict[str, Tensor]:
         """Prepared features of these blocks, each party's rows in its own order."""
-        dtype = getattr(torch, self.spec.dtype)
         return {
-            name: torch.as_tensor(self.preparations[name].apply(block), dtype=dtype)  # type: ignore[arg-type]
+            name: torch.as_tensor(self.preparations[name].apply(block, self.spec.dtype))  # type: ignore[arg-type]
             for name, block in blocks.items()
         }
 
