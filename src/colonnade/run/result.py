@@ -359,10 +359,13 @@ class Result:
         if through is not None:
             view = replace(view, fabric=through(view.fabric))
         predicted = view.predictions(NEW, plans[NEW], each=model is not None)
+        names, presence = data.roll.names, data.roll.presence[NEW]
+        if names != tuple(sorted(rows)):  # pooled columns, or a party without a block
+            presence = np.stack([rows[name] >= 0 for name in sorted(rows)], axis=1)
         return Answered(
             outputs=outputs_of(model, predicted, self._blueprint.spec.method.info.name),
             used=predicted.used,
-            presence=np.stack([rows[name] >= 0 for name in sorted(rows)], axis=1),
+            presence=presence,
             task=self._blueprint.task,
             calibration=self.calibration,
         )
