@@ -179,9 +179,9 @@ class Blueprint:
         """Unlabelled samples by their rows of prepared features, as the one part ``NEW``."""
         num_samples = len(next(iter(rows.values())))
         nowhere = np.full(num_samples, -1)
-        # A party without a block is there and has none of the samples.
+        # A party without a block is there and has none of the samples. Columns are read one by one.
         names = self.participants
-        presence = np.stack([rows.get(name, nowhere) >= 0 for name in names], axis=1)
+        presence = np.stack([rows.get(name, nowhere) >= 0 for name in names]).T
         roll = Roll(names=names, samples={NEW: np.arange(num_samples)}, presence={NEW: presence})
         return TrainingData(features=features, rows=rows, labels={}, roll=roll, people=people)
 
