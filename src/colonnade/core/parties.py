@@ -150,7 +150,7 @@ class Parties:
                 await self.wait_until(limit)  # for anybody at all
         open_calls = {}
         for name in asked:
-            own = copies[name] if isinstance(copies, Mapping) else copies
+            own = copies if copies is None or isinstance(copies, int) else copies[name]
             rows = self._rows(name, arguments) if num_rows is None else num_rows[name]
             number = self._send(name, verb, arguments, True, summand)
             open_calls[number] = Awaited(name, self.exchange, verb, rows, own, summand is not None)
@@ -158,8 +158,9 @@ class Parties:
         began = since = self.fabric.now()
         ticks = limit - began if goes_on and limit is not None else None
         seen = self.attendance
-        waited_for = seen.worth_waiting_for(asked, ticks) if seen.is_disturbed else set(asked)
-        while any(item.party in waited_for for item in open_calls.values()):
+        hoped = seen.worth_waiting_for(asked, ticks) if seen.is_disturbed else asked
+        wanted = {number for number, item in open_calls.items() if item.party in hoped}
+        while not wanted.isdisjoint(open_calls):
             reply = await self.fabric.receive(limit)
             if reply is None:
                 break
@@ -336,7 +337,7 @@ class Parties:
         wants_reply: bool,
         summand: Summand | None = None,
     ) -> int:
-        if any(type(item) is Each for item in arguments):
+        if Each in map(type, arguments):
             try:
                 arguments = tuple(x.by_party[party] if type(x) is Each else x for x in arguments)
             except KeyError as error:
