@@ -104,19 +104,19 @@ class Blueprint:
     # Parties behind a network, which prepare their columns themselves.
     elsewhere: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def owners(self) -> tuple[str, ...]:
         """The parties whose blocks this method uses, by name."""
         pooled = self.pooled
         return self.participants if pooled is None else tuple(pooled.parts)
 
-    @property
+    @cached_property
     def pooled(self) -> PooledPreparation | None:
         """The preparation of everybody's columns in one place, if they are."""
         own = self.preparations.get(self.label_holder)
         return own if isinstance(own, PooledPreparation) else None
 
-    @property
+    @cached_property
     def participants(self) -> tuple[str, ...]:
         """The parties that compute, by name."""
         return tuple(sorted({*self.preparations, *self.elsewhere}))
