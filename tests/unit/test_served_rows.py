@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def test_a_category_and_an_older_preparation_are_not_far() -> None:
         "telco", table.assign(town="c", calls=[1.0, 9.0, 2.0, -3.0]), ids=list("wxyz")
     )
     assert fitted.far_outside(fitted.apply(other)).tolist() == [False, True, False, True]
-    older = Preparation(**{**vars(fitted), "ranges": ()})
+    older = replace(fitted, ranges=())
     assert older == fitted
     assert not older.far_outside(older.apply(other)).any()
 

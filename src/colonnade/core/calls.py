@@ -26,7 +26,7 @@ def calls_to(
     Raises:
         ProtocolError: An argument that differs by party has no value for one of them.
     """
-    differ = any(type(item) is Each for item in arguments)
+    differ = Each in map(type, arguments)
     return [
         Call(
             first + place,

@@ -325,8 +325,9 @@ class Federation:
         fabric = self.fabric.aside()
         # Where parts of a sum are masked, the first one agrees on keys for all.
         num_first = int(self.sums is not None or len(wanted) == 1)
+        # One for all of them: an answer too late for its batch is known by its number, and dropped.
+        parties = self.beside(fabric, self.patience, {part: plan})
         for number in wanted if fabric.is_immediate else wanted[:num_first]:
-            parties = self.beside(fabric, self.patience, {part: plan})
             alone = self.method.predict(self.holder, parties, Batch(part, number), each=each)
             end(number, await alone)
         if len(answers) < plan.num_batches:

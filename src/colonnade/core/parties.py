@@ -151,18 +151,16 @@ class Parties:
                 await self.wait_until(limit)  # for anybody at all
         open_calls = {}
         for name, number in self._send(asked, verb, arguments, True, summand).items():
-            own = copies[name] if isinstance(copies, Mapping) else copies
+            own = copies if copies is None or isinstance(copies, int) else copies[name]
             rows = self._rows(name, arguments) if num_rows is None else num_rows[name]
             open_calls[number] = Awaited(name, self.exchange, verb, rows, own, summand is not None)
         answers: dict[str, Any] = {}
         began = since = self.fabric.now()
         ticks = limit - began if goes_on and limit is not None else None
         seen = self.attendance
-        waited_for = seen.worth_waiting_for(asked, ticks) if seen.is_disturbed else set(asked)
-        # While nobody was ever late, everybody is waited for.
-        while open_calls and (
-            not seen.is_disturbed or any(item.party in waited_for for item in open_calls.values())
-        ):
+        hoped = seen.worth_waiting_for(asked, ticks) if seen.is_disturbed else asked
+        wanted = {number for number, item in open_calls.items() if item.party in hoped}
+        while not wanted.isdisjoint(open_calls):
             reply = await self.fabric.receive(limit)
             if reply is None:
                 break

@@ -65,6 +65,9 @@ class Kind(Enum):
     UNDECLARED = "undeclared"
     """A verb's author did not say."""
 
+    # There is one of each. An enum's own hash is that of its name, computed anew at every look-up.
+    __hash__ = object.__hash__
+
 
 # Made of one party's own columns by its own network: what protections of columns cover.
 ABOUT_COLUMNS = frozenset({Kind.EMBEDDING, Kind.OWN_OUTPUT})

@@ -1,9 +1,9 @@
 """Blocks and labels: one party's columns and the values to predict, each row under a sample id.
 
-Ids are compared as text, so ``7`` in one party's Parquet file and ``"7"`` in another's CSV are the
-same sample. Rows are never matched by their order. Messages about ids give counts and row numbers,
-never an id: ids are personal data and messages end up in logs. Columns become numbers in
-``prepare``; ids of several parties are matched in ``run`` and in ``colonnade.align``.
+Ids are compared as text (``sample_ids``). Rows are never matched by their order. Messages about ids
+give counts and row numbers, never an id: ids are personal data and messages end up in logs. Columns
+become numbers in ``prepare``; ids of several parties are matched in ``run`` and in
+``colonnade.align``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from colonnade.core.errors import ConfigError, DataError
+from colonnade.data.sample_ids import HeldIds, IdsField, NumberIds, as_ids, check_unique, held_ids
 from colonnade.data.table_files import CsvSpec, is_parquet, plain_numbers, read_noted_table
 
 __all__ = [
@@ -56,7 +57,7 @@ class Block:
     """
 
     owner: str
-    ids: np.ndarray[Any, Any]
+    ids: IdsField = IdsField()  # noqa: RUF009 - a descriptor, no default
     values: pd.DataFrame | np.ndarray[Any, Any]
     origin: np.ndarray[Any, Any] | None = None
     keys: pd.Index | None = None  # without [Any]: get_type_hints reads it
@@ -72,14 +73,15 @@ class Block:
             raise ConfigError(
                 f"party name '{self.owner[:20]}': needs 1 to {_LONGEST_NAME} characters"
             )
-        if like is None or like.ids is not self.ids:
-            check_unique(self.ids, f"block of party '{self.owner}'")
-        if len(self.values) != len(self.ids):
+        if like is None or like._held_ids is not self._held_ids:
+            check_unique(self._held_ids, f"block of party '{self.owner}'")
+        num_ids = len(self._held_ids)
+        if len(self.values) != num_ids:
             raise DataError(
-                f"block of party '{self.owner}': {len(self.ids)} ids for {len(self.values)} rows; "
+                f"block of party '{self.owner}': {num_ids} ids for {len(self.values)} rows; "
                 "give exactly one id per row"
             )
-        if len(self.ids) == 0:
+        if num_ids == 0:
             raise DataError(f"block of party '{self.owner}' has no rows; give it at least one")
         if isinstance(self.values, pd.DataFrame):
             found = self.columns
@@ -98,6 +100,28 @@ class Block:
         if isinstance(self.values, pd.DataFrame):
             return tuple(map(str, self.values.columns.tolist()))
         return ()
+
+    @property
+    def _held_ids(self) -> HeldIds:
+        """The ids, without making text of them."""
+        held: HeldIds = vars(self)["ids"]
+        return held
+
+    def has_ids_of(self, other: Block) -> bool:
+        """Whether another block has the same samples.
+
+        Args:
+            other: The other block.
+
+        Returns:
+            Whether the ids are the same, in the same order.
+        """
+        mine, its = self._held_ids, other._held_ids
+        if mine is its:
+            return True
+        if isinstance(mine, NumberIds) and isinstance(its, NumberIds) and mine.are_those_of(its):
+            return True
+        return bool(np.array_equal(self.ids, other.ids))
 
     def take(self, rows: np.ndarray[Any, Any]) -> Block:
         """Choose rows.
@@ -212,62 +236,6 @@ def label_values(column: pd.Series[Any]) -> np.ndarray[Any, Any]:
     return values
 
 
-def as_ids(values: Any, where: str) -> np.ndarray[Any, Any]:
-    """Turn sample ids of any type into text.
-
-    Args:
-        values: The ids: a column, an index, a list or an array.
-        where: The place that a message names.
-
-    Returns:
-        The ids as text, in the same order.
-
-    Raises:
-        DataError: An id is missing, infinite or a fractional number.
-    """
-    # Text and whole numbers without gaps need no closer look, request by request.
-    kind = values.dtype if isinstance(values, pd.Series | pd.Index) else None
-    if isinstance(kind, pd.StringDtype) and not values.hasnans:
-        found: np.ndarray[Any, Any] = values.to_numpy(dtype=object)
-        return found
-    if isinstance(kind, np.dtype) and kind.kind in "iu":
-        return np.array(list(map(str, values.tolist())), dtype=object)
-    if isinstance(values, pd.MultiIndex):
-        raise DataError(f"{where}: ids of {values.nlevels} levels; give one id per row")
-    try:
-        column = pd.Series(values).reset_index(drop=True)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{where}: ids must be a list, one per row ({error})") from error
-    missing = np.flatnonzero(column.isna().to_numpy())
-    if missing.size:
-        raise DataError(
-            f"{where}: {missing.size} rows have no id (first at row {missing[0]}); "
-            "every row needs one"
-        )
-    if pd.api.types.is_float_dtype(column):
-        whole = column.to_numpy()
-        if not np.isfinite(whole).all():
-            raise DataError(f"{where}: some ids are infinite; use text or whole numbers")
-        if not np.array_equal(whole, np.floor(whole)):
-            raise DataError(f"{where}: ids are fractional numbers; use text or whole numbers")
-        column = column.astype("int64")
-    return column.astype(str).to_numpy(dtype=object)
-
-
-def check_unique(ids: np.ndarray[Any, Any], where: str) -> None:
-    """Refuse duplicate ids, saying how many and where, never which."""
-    if len(set(ids.tolist())) == len(ids):
-        return
-    # As objects: turning a million ids into pandas' own strings takes longer than the look-up.
-    repeated = pd.Series(ids, dtype=object).duplicated().to_numpy()
-    if repeated.any():
-        rows = np.flatnonzero(repeated)
-        raise DataError(
-            f"{where}: {len(rows)} duplicate ids (first repeat at row {rows[0]}); "
-            "keep one row per id"
-        )
-
-
 def make_block(
     owner: str,
     values: pd.DataFrame | np.ndarray[Any, Any],
@@ -301,7 +269,7 @@ def make_block(
         array = np.asarray(values)
         if array.ndim == 1:
             array = array[:, None]
-        return Block(owner=owner, ids=as_ids(ids, where), values=array, keys=_keys(ids))
+        return Block(owner=owner, ids=held_ids(ids, where), values=array, keys=_keys(ids))
     if id_column is not None:
         require_columns(values, [id_column], where)
         ids = values[id_column]
@@ -316,7 +284,7 @@ def make_block(
         # Columns may be named by numbers; a number is then a name, never a position.
         names = list(map(str, names))
         values = values.set_axis(names, axis=1)
-    made = like.ids if like is not None and _has_keys(like, ids) else as_ids(ids, where)
+    made = like._held_ids if like and _has_keys(like, ids) else held_ids(ids, where)
     return Block(
         owner=owner,
         ids=made,

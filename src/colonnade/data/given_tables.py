@@ -162,16 +162,16 @@ def _kind_of(item: Any) -> str:
 
 def _as_values(item: Any, where: str) -> Block | pd.DataFrame | np.ndarray[Any, Any]:
     """A table or an array, whatever the form it comes in."""
+    if isinstance(item, Block):
+        return item
     if isinstance(item, Sql):
         return item.read(where)
     if isinstance(item, str | Path):
         item = read_table(Path(item).expanduser())
     elif isinstance(item, pd.Series):
         item = item.to_frame("x0" if item.name is None else item.name)
-    elif hasattr(item, "collect") and not isinstance(item, Block | pd.DataFrame):
+    elif not isinstance(item, pd.DataFrame) and hasattr(item, "collect"):
         item = item.collect()  # polars' lazy tables
-    if isinstance(item, Block):
-        return item
     if isinstance(item, pd.DataFrame):
         for axis, index in (("index", item.index), ("columns", item.columns)):
             if isinstance(index, pd.MultiIndex):

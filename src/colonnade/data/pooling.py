@@ -70,7 +70,7 @@ class PooledPreparation:
         """How many of the resulting columns are plain numbers: all."""
         return self.shape[0]
 
-    def apply(self, pooled: PooledBlock) -> Array:
-        """The pooled rows as float64 numbers, one sample per row."""
-        own = [item.apply(pooled.blocks[name]) for name, item in self.parts.items()]
+    def apply(self, pooled: PooledBlock, dtype: str = "float64") -> Array:
+        """The pooled rows as numbers, one sample per row; computed as float64 in any case."""
+        own = [item.apply(pooled.blocks[name], dtype) for name, item in self.parts.items()]
         return np.concatenate([item.reshape(len(item), -1) for item in own], axis=1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pandas as pd
 
 from colonnade.core.errors import DataError
 from colonnade.data.blocks import Block, require_columns
+from colonnade.data.cell_order import as_type, empty_columns
 from colonnade.data.column_kinds import as_days, as_numbers, kind_of
 from colonnade.data.hashed_columns import hashed_categories, hashed_words
 from colonnade.data.prepare_spec import PrepareSpec
@@ -144,7 +146,7 @@ class Preparation:
         """The names of all columns that are used."""
         return (*self.numeric, *self.levels, *self.hashed)
 
-    @property
+    @cached_property
     def hashed(self) -> tuple[str, ...]:
         """The names of the columns that are hashed, in order."""
         return tuple(sorted((*self.spec.text_columns, *self.spec.hashed_columns)))
@@ -172,8 +174,16 @@ class Preparation:
             return self.spec.shape
         return (self.num_numeric + len(self.cardinalities),)
 
-    def apply(self, block: Block) -> Array:
-        """The block's rows as float64 numbers, one sample per row."""
+    @cached_property
+    def _needed(self) -> frozenset[str]:
+        return frozenset(self.columns)
+
+    @cached_property
+    def _means_and_scales(self) -> tuple[Array, Array]:
+        return np.array(self.means), np.array(self.scales)
+
+    def apply(self, block: Block, dtype: str = "float64") -> Array:
+        """The block's rows as numbers, one sample per row; computed as float64 in any case."""
         where = f"party '{block.owner}'"
         if self.array_shape is not None:
             values = np.asarray(block.values)
@@ -183,10 +193,11 @@ class Preparation:
                 )
             _check_finite_array(values, block)
             scaled: Array = np.asarray(values, dtype=np.float64)
-            return (scaled - self.means[0]) / self.scales[0] if self.spec.scale else scaled
+            scaled = (scaled - self.means[0]) / self.scales[0] if self.spec.scale else scaled
+            return as_type(scaled, dtype)
         table = _as_table(block)
         known = block.columns or tuple(table.columns)
-        if not set(self.columns) <= set(known):
+        if not self._needed <= set(known):
             require_columns(table, list(self.columns), where)
         parts = self._numbers_at_once(table, known) or self._numbers_by_column(table, block)
         parts += [_hashed(table[name], self.spec, block, is_new=True) for name in self.hashed]
@@ -198,7 +209,7 @@ class Preparation:
             else:
                 parts.append((codes + 1).astype(np.float64)[:, None])
         prepared: Array = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-        return prepared.reshape(len(prepared), *self.shape)
+        return as_type(prepared, dtype, order="C").reshape(len(prepared), *self.shape)
 
     def far_outside(self, prepared: Array) -> Array:
         """Which prepared rows have a number far outside its training range.
@@ -242,24 +253,27 @@ class Preparation:
         if self.levels or self.hashed:
             table, names = table[list(self.numeric)], self.numeric
         cells = table.to_numpy()
-        if cells.dtype.kind not in "fiu":
+        if cells.dtype.kind not in "fiu" or cells.dtype.itemsize > 8:
             return []
         if names != self.numeric:
             place_of = {name: place for place, name in enumerate(names)}
             cells = cells[:, [place_of[name] for name in self.numeric]]
-        values = np.array(cells, dtype=np.float64, order="C")
-        is_finite = bool(np.isfinite(values).all())
-        if not is_finite and (self.spec.missing == "refuse" or np.isinf(values).any()):
+        is_finite = bool(np.isfinite(cells).all())
+        if not is_finite and (self.spec.missing == "refuse" or np.isinf(cells).any()):
             return []
-        for place, name in enumerate(self.numeric):
-            if name in self.logs:
-                own = np.ascontiguousarray(values[:, place])
-                values[:, place] = _on_log_scale(own, *self.logs[name])
-        if not is_finite:
-            values = np.where(np.isnan(values), np.array(self.means), values)
+        means, scales = self._means_and_scales
+        if self.logs or not is_finite:
+            cells = np.array(cells, dtype=np.float64, order="F")
+            for place, name in enumerate(self.numeric):
+                if name in self.logs:
+                    cells[:, place] = _on_log_scale(cells[:, place], *self.logs[name])
+            cells = np.where(np.isnan(cells), means, cells)
+        values = empty_columns(*cells.shape)
         if self.spec.scale:
-            values -= np.array(self.means)
-            values /= np.array(self.scales)
+            np.subtract(cells, means, out=values)
+            values /= scales
+        else:
+            values[:] = cells
         return [values]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,9 +18,46 @@ from colonnade.data.given_tables import BlockLike, GivenData, LabelsLike, give
 from colonnade.run.assembly import Blueprint
 from colonnade.run.samples import Rows
 
-__all__ = ["aligned", "given_samples", "ids_as_given"]
+__all__ = ["AskedSamples", "aligned", "given_samples"]
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedSamples:
+    """Samples to predict.
+
+    Attributes:
+        blocks: The blocks that are used, by party.
+        rows: By party, the row of every sample in its block; -1 where it is not there.
+        found: The ids as text; none if they are those of every block.
+    """
+
+    blocks: Mapping[str, Block]
+    rows: Mapping[str, Rows]
+    found: Array | None = None
+
+    @property
+    def texts(self) -> Array:
+        """The ids as they are compared."""
+        return next(iter(self.blocks.values())).ids if self.found is None else self.found
+
+    def ids_as_given(self) -> pd.Index[Any]:
+        """The ids as their owners write them: of the first block that has each."""
+        first = next(iter(self.blocks))
+        keys, at = self.blocks[first].keys, self.rows[first]
+        if keys is not None and (self.found is None or np.array_equal(at, np.arange(len(keys)))):
+            return keys  # the caller's own index, as it is
+        if keys is not None and (at >= 0).all():
+            chosen: pd.Index[Any] = keys.take(at)
+            return chosen
+        ids = self.texts.copy()
+        for name in reversed(list(self.blocks)):
+            own, here = self.blocks[name].keys, self.rows[name] >= 0
+            if own is not None:
+                ids[here] = np.asarray(own, dtype=object)[self.rows[name][here]]
+        named: pd.Index[Any] = pd.Index(ids, name=None if keys is None else keys.name)
+        return named
 
 
 def given_samples(
@@ -52,8 +90,8 @@ def aligned(
     blueprint: Blueprint,
     blocks: Mapping[str, Block],
     wanted: np.ndarray[Any, Any] | None,
-) -> tuple[dict[str, Block], dict[str, Rows], np.ndarray[Any, Any]]:
-    """The blocks, the row of every sample in each (-1: not there), and the ids as text.
+) -> AskedSamples:
+    """The samples of the blocks, in the first one's order, or those ``wanted``.
 
     Every sample must be in every block, or in one if the method can do without some.
     """
@@ -69,8 +107,12 @@ def aligned(
         )
     own = {name: item for name, item in blocks.items() if name in blueprint.owners}
     name = blueprint.spec.method.info.name
+    first = next(iter(own.values()))
+    if wanted is None and all(block.has_ids_of(first) for block in own.values()):
+        # The same rows everywhere, as in most requests: nothing to look up.
+        return AskedSamples(blocks=own, rows=dict.fromkeys(own, np.arange(len(first.values))))
     rows, texts = _found_rows(own, wanted, method=name, tolerant=tolerant)
-    return own, rows, texts
+    return AskedSamples(blocks=own, rows=rows, found=texts)
 
 
 def _found_rows(
@@ -81,13 +123,7 @@ def _found_rows(
     Every sample must be in every block, or in one if the method is ``tolerant``. Samples are those
     of the blocks, in the first one's order, or those ``wanted``.
     """
-    first = next(iter(blocks.values())).ids
-    if wanted is None and all(
-        block.ids is first or np.array_equal(first, block.ids) for block in blocks.values()
-    ):
-        # The same rows everywhere, as in most requests: nothing to look up.
-        return {name: np.arange(len(first)) for name in blocks}, first
-    ids = pd.Index(first if wanted is None else wanted)
+    ids = pd.Index(next(iter(blocks.values())).ids if wanted is None else wanted)
     for block in blocks.values() if wanted is None else ():
         ids = ids.union(pd.Index(block.ids), sort=False)
     rows = {name: rows_of_ids(block.ids, ids.to_numpy()) for name, block in blocks.items()}
@@ -106,23 +142,3 @@ def _found_rows(
             "those samples out"
         )
     return rows, ids.to_numpy()
-
-
-def ids_as_given(
-    blocks: Mapping[str, Block], rows: Mapping[str, Rows], texts: Array
-) -> pd.Index[Any]:
-    """The samples' ids as their owners write them: of the first block that has each."""
-    first = next(iter(blocks))
-    keys, at = blocks[first].keys, rows[first]
-    if keys is not None and np.array_equal(at, np.arange(len(keys))):
-        return keys  # the caller's own index, as it is
-    if keys is not None and (at >= 0).all():
-        chosen: pd.Index[Any] = keys.take(at)
-        return chosen
-    found = texts.copy()
-    for name in reversed(list(blocks)):
-        own, here = blocks[name].keys, rows[name] >= 0
-        if own is not None:
-            found[here] = np.asarray(own, dtype=object)[rows[name][here]]
-    named: pd.Index[Any] = pd.Index(found, name=None if keys is None else keys.name)
-    return named

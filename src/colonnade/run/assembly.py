@@ -104,19 +104,19 @@ class Blueprint:
     # Parties behind a network, which prepare their columns themselves.
     elsewhere: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def owners(self) -> tuple[str, ...]:
         """The parties whose blocks this method uses, by name."""
         pooled = self.pooled
         return self.participants if pooled is None else tuple(pooled.parts)
 
-    @property
+    @cached_property
     def pooled(self) -> PooledPreparation | None:
         """The preparation of everybody's columns in one place, if they are."""
         own = self.preparations.get(self.label_holder)
         return own if isinstance(own, PooledPreparation) else None
 
-    @property
+    @cached_property
     def participants(self) -> tuple[str, ...]:
         """The parties that compute, by name."""
         return tuple(sorted({*self.preparations, *self.elsewhere}))
@@ -136,9 +136,8 @@ class Blueprint:
 
     def features(self, blocks: Mapping[str, Block | PooledBlock]) -> dict[str, Tensor]:
         """Prepared features of these blocks, each party's rows in its own order."""
-        dtype = getattr(torch, self.spec.dtype)
         return {
-            name: torch.as_tensor(self.preparations[name].apply(block), dtype=dtype)  # type: ignore[arg-type]
+            name: torch.as_tensor(self.preparations[name].apply(block, self.spec.dtype))  # type: ignore[arg-type]
             for name, block in blocks.items()
         }
 
@@ -180,9 +179,9 @@ class Blueprint:
         """Unlabelled samples by their rows of prepared features, as the one part ``NEW``."""
         num_samples = len(next(iter(rows.values())))
         nowhere = np.full(num_samples, -1)
-        # A party without a block is there and has none of the samples.
+        # A party without a block is there and has none of the samples. Columns are read one by one.
         names = self.participants
-        presence = np.stack([rows.get(name, nowhere) >= 0 for name in names], axis=1)
+        presence = np.stack([rows.get(name, nowhere) >= 0 for name in names]).T
         roll = Roll(names=names, samples={NEW: np.arange(num_samples)}, presence={NEW: presence})
         return TrainingData(features=features, rows=rows, labels={}, roll=roll, people=people)
 

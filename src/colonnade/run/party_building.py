@@ -97,13 +97,14 @@ def make_parts(
     for part, plan in plans.items():
         rows = roll.rows(name, part, row_of_sample)
         here = rows >= 0
-        used = rows[here]
+        is_complete = bool(here.all())
+        used = rows if is_complete else rows[here]
         own = features
         # All rows in their order, as in most predictions, need no copy.
         if len(used) != len(features) or not np.array_equal(used, np.arange(len(used))):
             own = features[torch.from_numpy(used)]
         places = None
-        if not here.all():
+        if not is_complete:
             places = torch.from_numpy(np.where(here, np.cumsum(here) - 1, -1))
         persons = None
         if people is not None:

@@ -25,7 +25,7 @@ from colonnade.quality.calibration import Calibration
 from colonnade.quality.evaluation import evaluate
 from colonnade.quality.result_card import ResultCard
 from colonnade.run.answered import Answered, outputs_of
-from colonnade.run.asked_samples import aligned, given_samples, ids_as_given
+from colonnade.run.asked_samples import AskedSamples, aligned, given_samples
 from colonnade.run.assembly import NEW, NO_DATA, Blueprint, TrainingData
 from colonnade.run.blueprint_files import (
     read_blueprint,
@@ -199,8 +199,8 @@ class Result:
 
         Where parties have models of their own, ``model`` names the party whose model answers.
         """
-        index, _, found = self._outputs(blocks, model, ids=ids)
-        return pd.Series(found.values(), index=index, name=self.label_name)
+        asked, found = self._outputs(blocks, model, ids=ids)
+        return pd.Series(found.values(), index=asked.ids_as_given(), name=self.label_name)
 
     def predict_proba(
         self, blocks: Mapping[str, BlockLike], *, model: str | None = None, ids: Any = None
@@ -210,10 +210,10 @@ class Result:
         Of a method that can do without blocks they are calibrated by the number of blocks that
         each sample has.
         """
-        index, _, found = self._outputs(blocks, model, ids=ids)
+        asked, found = self._outputs(blocks, model, ids=ids)
         task = self._blueprint.task
         scores = found.probabilities() if model is None else task.probabilities(found.outputs)
-        return pd.DataFrame(scores, index=index, columns=list(self.classes))
+        return pd.DataFrame(scores, index=asked.ids_as_given(), columns=list(self.classes))
 
     def answer(
         self, blocks: Mapping[str, BlockLike], *, ids: Iterable[Any] | None = None
@@ -227,8 +227,8 @@ class Result:
         answer for, and in which order.
         """
         wanted = None if ids is None else as_ids(list(ids), "ids")
-        index, _, found = self._outputs(blocks, wanted=wanted)
-        table = pd.DataFrame({self.label_name: found.values()}, index)
+        asked, found = self._outputs(blocks, wanted=wanted)
+        table = pd.DataFrame({self.label_name: found.values()}, asked.ids_as_given())
         if self._blueprint.task.kind != "regression":
             table["confidence"] = found.confidence(found.probabilities())
         else:
@@ -279,8 +279,8 @@ class Result:
         Logits of every class, or of two classes the second one's only; for regression the number
         in units of the training labels' spread.
         """
-        index, _, found = self._outputs(blocks, model, ids=ids)
-        return pd.DataFrame(found.outputs.double().numpy(), index=index)
+        asked, found = self._outputs(blocks, model, ids=ids)
+        return pd.DataFrame(found.outputs.double().numpy(), index=asked.ids_as_given())
 
     def evaluate(
         self,
@@ -304,9 +304,9 @@ class Result:
             raise ConfigError("labels: missing; evaluation needs the true labels of the blocks")
         given = given_samples(self._blueprint, blocks, labels, ids)
         assert given.labels is not None
-        _, texts, found = self._outputs(given.blocks)
+        asked, found = self._outputs(given.blocks)
         outputs = found.outputs
-        rows = rows_of_ids(given.labels.ids, texts)
+        rows = rows_of_ids(given.labels.ids, asked.texts)
         absent = int((rows < 0).sum())
         if absent:
             raise DataError(f"labels: missing for {absent} of {len(rows)} samples")
@@ -340,15 +340,12 @@ class Result:
         model: str | None = None,
         wanted: np.ndarray[Any, Any] | None = None,
         ids: Any = None,
-    ) -> tuple[pd.Index[Any], np.ndarray[Any, Any], Answered]:
-        """The network's outputs for samples in the first block's order, or for those wanted.
-
-        Ids come first as the caller writes them, then as they are compared.
-        """
+    ) -> tuple[AskedSamples, Answered]:
+        """The network's outputs for samples in the first block's order, or for those wanted."""
         given = given_samples(self._blueprint, blocks, None, ids)
-        own, rows, texts = aligned(self._blueprint, given.blocks, wanted)
-        found = self._answered(self._blueprint.new_data(own, rows), rows, model)
-        return ids_as_given(own, rows, texts), texts, found
+        asked = aligned(self._blueprint, given.blocks, wanted)
+        data = self._blueprint.new_data(asked.blocks, asked.rows)
+        return asked, self._answered(data, asked.rows, model)
 
     def _answered(
         self,
@@ -362,10 +359,13 @@ class Result:
         if through is not None:
             view = replace(view, fabric=through(view.fabric))
         predicted = view.predictions(NEW, plans[NEW], each=model is not None)
+        names, presence = data.roll.names, data.roll.presence[NEW]
+        if names != tuple(sorted(rows)):  # pooled columns, or a party without a block
+            presence = np.stack([rows[name] >= 0 for name in sorted(rows)], axis=1)
         return Answered(
             outputs=outputs_of(model, predicted, self._blueprint.spec.method.info.name),
             used=predicted.used,
-            presence=np.stack([rows[name] >= 0 for name in sorted(rows)], axis=1),
+            presence=presence,
             task=self._blueprint.task,
             calibration=self.calibration,
         )

@@ -93,7 +93,8 @@ class Roll:
     def rows(self, name: str, part: str, row_of_sample: Rows) -> Rows:
         """A party's own row for every sample of a part; -1 where it counts as absent."""
         own = row_of_sample[self.samples[part]]
-        return np.where(self.presence[part][:, self.names.index(name)], own, -1)
+        here = self.presence[part][:, self.names.index(name)]
+        return own if here.all() else np.where(here, own, -1)
 
 
 @dataclass(frozen=True, kw_only=True)
