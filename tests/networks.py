@@ -10,8 +10,9 @@ from authority import admit, hub_identity, identity_of
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.agent import Agent
 from colonnade.fabrics.grpc.hub import Hub
+from colonnade.fabrics.grpc.link_session import Session
 from colonnade.fabrics.grpc.link_settings import LinkSpec
-from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 
 QUICK = LinkSpec(backoff=0.02, backoff_most=0.2)
 

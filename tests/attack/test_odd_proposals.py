@@ -21,7 +21,8 @@ from colonnade.core.parties import Parties, Patience
 from colonnade.fabrics.grpc.agent import Agent
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.hub_lane import HubLane
-from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.fabrics.grpc.link_session import Session
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 from colonnade.federate.party_agent import TRAIN, SessionRespondents
 from colonnade.federate.party_home import make_home, write_party
 from networks import QUICK

@@ -40,8 +40,8 @@ from colonnade.cli.main import main
 from colonnade.core.config import dump
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics import GrpcSpec
+from colonnade.fabrics.grpc.link_session import Session
 from colonnade.fabrics.grpc.link_settings import LinkSpec
-from colonnade.fabrics.grpc.network_fabric import Session
 from colonnade.federate.enrolment import enrolment_service
 from colonnade.federate.federation_directory import FederationDirectory, FederationSettings
 from colonnade.federate.identities import save_identity

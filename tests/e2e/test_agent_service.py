@@ -18,7 +18,8 @@ import pytest
 
 from colonnade.core.parties import Parties, Patience
 from colonnade.fabrics.grpc.hub import Hub
-from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.fabrics.grpc.link_session import Session
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 from colonnade.federate.federation_directory import FederationDirectory
 from colonnade.federate.identities import save_identity
 from colonnade.federate.invitations import revoke

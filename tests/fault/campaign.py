@@ -34,8 +34,9 @@ from colonnade.fabrics.grpc.event_loop import run_there
 from colonnade.fabrics.grpc.frames import FrameKind, Hello, Opening, decode_frames, encode_frame
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.identity import HUB_NAME
+from colonnade.fabrics.grpc.link_session import Session
 from colonnade.fabrics.grpc.link_settings import METHOD
-from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 from colonnade.run.storage import read_json, write_json
 from colonnade.run.summary import revision
 from e2e.organisations import PARTIES, Nursery, Organisations, Process

@@ -38,8 +38,9 @@ from colonnade.fabrics.grpc.frames import (
 )
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.identity import HUB_NAME, Identity
+from colonnade.fabrics.grpc.link_session import Session
 from colonnade.fabrics.grpc.link_settings import METHOD, LinkSpec
-from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 from fault.fuzzing import corrupted, sample_messages
 from fault.proxy import Proxy
 from messages import says

@@ -17,7 +17,8 @@ from colonnade.core.parties import Parties
 from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.agent import Agent
 from colonnade.fabrics.grpc.execution import AgentStatus
-from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.fabrics.grpc.link_session import Session
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 from colonnade.federate import opened_hub
 from colonnade.federate.certificates import key_pem, new_key
 from colonnade.federate.enrolment import enrolment_service, request_enrolment

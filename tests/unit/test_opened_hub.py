@@ -19,7 +19,8 @@ from colonnade.core.respondent import Respondent
 from colonnade.fabrics.grpc.agent import Agent
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.identity import HUB_NAME, Identity
-from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.fabrics.grpc.link_session import Session
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 from colonnade.federate import hub_waits
 from colonnade.federate.federation_directory import FederationDirectory
 from colonnade.federate.invitations import revoke

@@ -24,7 +24,8 @@ from colonnade.fabrics.grpc.frames import (
     encode_frame,
 )
 from colonnade.fabrics.grpc.hub import Hub
-from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.fabrics.grpc.link_session import Session
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 from colonnade.federate.attempts import MOST_RETURNS, attempted
 from messages import says
 from networks import QUICK, AgentThread, admit, hub_identity

@@ -24,7 +24,8 @@ from colonnade.core.federation import Federation
 from colonnade.fabrics.grpc.agent import Agent
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.fabrics.grpc.identity import Identity
-from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.fabrics.grpc.link_session import Session
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 from colonnade.federate.authority import Authority
 from colonnade.federate.certificates import (
     Role,

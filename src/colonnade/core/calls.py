@@ -13,10 +13,9 @@ __all__ = ["calls_to"]
 
 def calls_to(
     parties: Sequence[str],
+    first: int,
     verb: str,
     arguments: tuple[Any, ...],
-    *,
-    first: int,
     exchange: int,
     wants_reply: bool,
     summand: Summand | None,

@@ -16,6 +16,14 @@ import torch
 from torch import Tensor
 
 from colonnade.core.charging import charge, take_up
+from colonnade.core.declared_values import (
+    has_tensors,
+    is_empty,
+    kind_of,
+    named_kinds,
+    shapes_of,
+    size_of,
+)
 from colonnade.core.errors import ProtocolError, Refused
 from colonnade.core.fabric import num_payload_bytes
 from colonnade.core.incoming import bounded
@@ -154,7 +162,7 @@ class Door(VerbSet):
         made: Sequence[Encoding],
         read: Sequence[Encoding],
     ) -> Value:
-        tensors = _tensors(value, known.releases)
+        tensors = has_tensors(value, known.releases)
         if self.account is not None and tensors:
             charge(self.account, self.protections, value, known.releases, made, read, self.owner)
         applied = {item.kind for item in self._makers} if tensors and made else set()
@@ -169,7 +177,7 @@ class Door(VerbSet):
         ):
             raise ProtocolError(f"'{call.verb}' gives nothing that could be added up")
         # A seal is not an entry: it would come after the entry that it seals.
-        if self._ledger is not None and call.verb != "seal" and not _is_empty(value):
+        if self._ledger is not None and call.verb != "seal" and not is_empty(value):
             self._write(call, value, applied, {"released": released} if released else {})
         return value
 
@@ -181,7 +189,7 @@ class Door(VerbSet):
         if not calls:
             return calls
         takes = known.takes if known else (Kind.UNDECLARED,) * len(calls[0].arguments)
-        if not any(any(map(_tensors, call.arguments, takes)) for call in calls):
+        if not any(any(map(has_tensors, call.arguments, takes)) for call in calls):
             return calls
         with self._lock:
             if self.protections:
@@ -189,14 +197,14 @@ class Door(VerbSet):
             # By shapes and bytes: all that an entry says of what leaves.
             alike: dict[str, list[Call]] = {}
             for call in calls if self._ledger is not None else ():
-                if any(map(_tensors, call.arguments, takes)):
-                    alike.setdefault(repr(_size(call.arguments)), []).append(call)
+                if any(map(has_tensors, call.arguments, takes)):
+                    alike.setdefault(repr(size_of(call.arguments)), []).append(call)
             for some in alike.values():
                 self._note_leaving(some, known, takes, some[0].arguments, set())
         return calls
 
     def _protected(self, call: Call, known: Verb | None, takes: Sequence[Declared]) -> Call:
-        if not any(map(_tensors, call.arguments, takes)):
+        if not any(map(has_tensors, call.arguments, takes)):
             return call
         applied: set[str] = set()
         arguments = tuple(
@@ -216,7 +224,7 @@ class Door(VerbSet):
         applied: set[str],
     ) -> None:
         names = [name for name, _ in known.parameters] if known else [""] * len(takes)
-        kinds = {name: _named(kind) for name, kind in zip(names, takes, strict=True)}
+        kinds = {name: named_kinds(kind) for name, kind in zip(names, takes, strict=True)}
         kinds = {name: kind for name, kind in kinds.items() if kind}
         parties = [call.party for call in calls]
         to: str | list[str] = parties[0] if len(parties) == 1 else parties
@@ -232,7 +240,7 @@ class Door(VerbSet):
     ) -> Value:
         if isinstance(value, Mapping):
             return {
-                key: self._transformed(call, item, _kind_of(kinds, key), encodings, applied)
+                key: self._transformed(call, item, kind_of(kinds, key), encodings, applied)
                 for key, item in value.items()
             }  # type: ignore[return-value]
         if not isinstance(value, Tensor) or not self.protections:
@@ -262,7 +270,7 @@ class Door(VerbSet):
                 "event": "left",
                 "exchange": max(call.exchange, 0),
                 "verb": call.verb,
-                "shape": _shapes(value),
+                "shape": shapes_of(value),
                 "bytes": sum(map(num_payload_bytes, value if type(value) is tuple else (value,))),
                 "protection": "+".join(kinds) or "none",
                 "spent": dict(self.spent()) or None,
@@ -350,7 +358,7 @@ def _as_tensor(content: bytes) -> Tensor:
 
 def _read(value: Value, kinds: Declared, readers: Sequence[Reading]) -> Value:
     if isinstance(value, Mapping):
-        return {key: _read(item, _kind_of(kinds, key), readers) for key, item in value.items()}  # type: ignore[return-value]
+        return {key: _read(item, kind_of(kinds, key), readers) for key, item in value.items()}  # type: ignore[return-value]
     if isinstance(value, Tensor):
         for item in reversed(readers):
             if kinds in item.covers:
@@ -358,53 +366,13 @@ def _read(value: Value, kinds: Declared, readers: Sequence[Reading]) -> Value:
     return value
 
 
-def _kind_of(kinds: Declared, key: str) -> Declared:
-    """The kind of one item of a table."""
-    return kinds.get(key, Kind.UNDECLARED) if isinstance(kinds, Mapping) else kinds
-
-
-def _tensors(value: Value, kinds: Declared) -> bool:
-    """Whether a value holds tensors that may tell of samples."""
-    if isinstance(value, Tensor):
-        return kinds not in (Kind.COUNT, Kind.BYTES)
-    return isinstance(value, Mapping) and any(
-        _tensors(item, _kind_of(kinds, key)) for key, item in value.items()
-    )
-
-
-def _shapes(value: Any) -> Any:
-    """The shapes of all tensors, arranged as they are."""
-    if isinstance(value, Tensor):
-        return list(value.shape)
-    if isinstance(value, Mapping):
-        return {key: _shapes(item) for key, item in value.items() if isinstance(item, Tensor)}
-    if isinstance(value, tuple):
-        return [_shapes(item) for item in value if isinstance(item, Tensor | Mapping)]
-    return None
-
-
-def _size(arguments: tuple[Value, ...]) -> tuple[Any, int]:
-    """The shapes of all tensors, and the bytes of everything."""
-    return _shapes(arguments), sum(map(num_payload_bytes, arguments))
-
-
 def _paired(value: Value, kinds: Declared, made: Sequence[Encoding]) -> Sequence[Encoding | None]:
     """The encoding of every tensor made of columns, in order; None where it can't be told."""
     items = value.items() if isinstance(value, Mapping) else [("", value)]
-    count = sum(_kind_of(kinds, key) in ABOUT_COLUMNS for key, _ in items)
+    count = sum(kind_of(kinds, key) in ABOUT_COLUMNS for key, _ in items)
     if count == 1:
         return made[-1:]
     return made if count == len(made) else [None] * count
-
-
-def _is_empty(value: Value) -> bool:
-    return isinstance(value, Mapping) and not value
-
-
-def _named(kinds: Declared) -> Any:
-    if isinstance(kinds, Mapping):
-        return {key: kind.value for key, kind in kinds.items()}
-    return None if kinds is None else kinds.value
 
 
 def _fits(kind: Kind, value: Tensor) -> bool:

@@ -325,7 +325,7 @@ class Federation:
         fabric = self.fabric.aside()
         # Where parts of a sum are masked, the first one agrees on keys for all.
         num_first = int(self.sums is not None or len(wanted) == 1)
-        # One for all of them: an answer too late for its batch is known by its number, and dropped.
+        # One for all: an answer too late for its batch is known by its number.
         parties = self.beside(fabric, self.patience, {part: plan})
         for number in wanted if fabric.is_immediate else wanted[:num_first]:
             alone = self.method.predict(self.holder, parties, Batch(part, number), each=each)

@@ -338,15 +338,8 @@ class Parties:
         summand: Summand | None = None,
     ) -> dict[str, int]:
         """Send each party its call, through the label holder's door; the calls' numbers."""
-        calls: Sequence[Call] = calls_to(
-            parties,
-            verb,
-            arguments,
-            first=self._next_id,
-            exchange=self.exchange,
-            wants_reply=wants_reply,
-            summand=summand,
-        )
+        asked = verb, arguments, self.exchange, wants_reply, summand
+        calls: Sequence[Call] = calls_to(parties, self._next_id, *asked)
         self._next_id += len(calls)
         if self._door is not None and not self._door.is_open:
             calls = self._door.arguments(calls, self._verbs.get(verb))

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from colonnade.core.messages import Batch, Call
 from colonnade.core.party import Part
-from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.fabrics.grpc.link_session import Session
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 
 __all__ = ["AddressedFabric", "HeldCalls", "renamed"]
 

@@ -26,7 +26,8 @@ from colonnade.core.parties import Parties, Patience, each
 from colonnade.data.blocks import Block, make_block, require_columns
 from colonnade.data.label_columns import NOTHING_BESIDE, BesideLabels, beside_labels
 from colonnade.fabrics.grpc.hub_lane import Lane
-from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.fabrics.grpc.link_session import Session
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 from colonnade.federate.alignments import HolderAlignments
 from colonnade.federate.party_agent import ALIGN
 from colonnade.federate.pseudonyms import PairNames, agreed_key, keep_keys, new_share

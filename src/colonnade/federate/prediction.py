@@ -25,7 +25,8 @@ from colonnade.core.method import Answer
 from colonnade.core.parties import Parties, Patience, each
 from colonnade.core.party import Party
 from colonnade.fabrics.grpc.hub_lane import Lane
-from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.fabrics.grpc.link_session import Session
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 from colonnade.federate.addressed_fabric import AddressedFabric, HeldCalls
 from colonnade.federate.alignment import preparing
 from colonnade.federate.networked_runs import networked_blueprint

@@ -26,7 +26,8 @@ from colonnade.core.federation import Federation, LoopState
 from colonnade.core.parties import Parties
 from colonnade.fabrics import GrpcSpec
 from colonnade.fabrics.grpc.hub import Hub
-from colonnade.fabrics.grpc.network_fabric import GrpcFabric, Session
+from colonnade.fabrics.grpc.link_session import Session
+from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 from colonnade.federate.alignment import (
     HolderTable,
     Progress,

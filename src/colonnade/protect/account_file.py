@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import sqlite3
@@ -33,17 +34,36 @@ def opened(path: Path) -> sqlite3.Connection:
         path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
-        file.execute("PRAGMA journal_mode = WAL")
-        # A commit is with the operating system; a checkpoint of the log has it on the disk.
-        file.execute("PRAGMA synchronous = NORMAL")
-        file.executescript(_TABLES)
-        file.execute(
-            "INSERT OR IGNORE INTO basis VALUES (1, ?, 0, 0, 0.0, 0)", (secrets.token_bytes(32),)
-        )
+        with _one_at_a_time(path):
+            file.execute("PRAGMA journal_mode = WAL")
+            # A commit is with the operating system; a checkpoint of the log has it on the disk.
+            file.execute("PRAGMA synchronous = NORMAL")
+            file.executescript(_TABLES)
+            file.execute(
+                "INSERT OR IGNORE INTO basis VALUES (1, ?, 0, 0, 0.0, 0)",
+                (secrets.token_bytes(32),),
+            )
     except sqlite3.Error:
         file.close()
         raise
     return file
+
+
+@contextmanager
+def _one_at_a_time(path: Path) -> Iterator[None]:
+    """Only one process at a time begins with the file: SQLite changes a new one's mode unguarded.
+
+    Where several do so at once, it tells one of them at once that the file is locked.
+    """
+    if not path.parent.is_dir() or str(path) == ":memory:":
+        yield
+        return
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from colonnade.core.printable import printable
 from colonnade.data.blocks import as_ids
 from colonnade.fabrics.grpc.event_loop import is_on_loop
 from colonnade.fabrics.grpc.hub_lane import Lane
-from colonnade.fabrics.grpc.network_fabric import drive_on_loop
+from colonnade.fabrics.grpc.loop_driving import drive_on_loop
 from colonnade.federate.networked_runs import networked_blueprint
 from colonnade.federate.prediction import OpenModel
 from colonnade.federate.prediction_samples import Wanted

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, TypeVar
 
-__all__ = ["event_loop", "is_on_loop", "run_there"]
+__all__ = ["do_there", "event_loop", "is_on_loop", "run_there"]
 
 T = TypeVar("T")
 
@@ -52,6 +52,14 @@ def is_on_loop() -> bool:
         return asyncio.get_running_loop() is event_loop()
     except RuntimeError:
         return False
+
+
+def do_there(action: Callable[..., object], *arguments: Any) -> None:
+    """Have something done on the loop: at once in its own thread, else soon."""
+    if is_on_loop():
+        action(*arguments)
+    else:
+        event_loop().call_soon_threadsafe(action, *arguments)
 
 
 def run_there(coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:

@@ -29,7 +29,7 @@ from colonnade.core.errors import (
 from colonnade.core.fabric import Clock
 from colonnade.fabrics.grpc.arrivals import Arrivals
 from colonnade.fabrics.grpc.call_queue import CallQueue
-from colonnade.fabrics.grpc.event_loop import event_loop, is_on_loop, run_there
+from colonnade.fabrics.grpc.event_loop import do_there, run_there
 from colonnade.fabrics.grpc.frames import (
     RELEASE,
     FrameKind,
@@ -123,10 +123,7 @@ class Hub:
 
     def wake(self, queues: Mapping[str, CallQueue]) -> None:
         """Have the queued calls written to the streams."""
-        if is_on_loop():
-            self._wake(queues)
-        else:
-            event_loop().call_soon_threadsafe(self._wake, queues)
+        do_there(self._wake, queues)
 
     def status(self) -> dict[str, LinkStatus]:
         """The status of every party since the hub began, over all its links."""
