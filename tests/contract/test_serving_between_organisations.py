@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -16,6 +17,7 @@ import pytest
 from agents import agents_of, hub_of
 from colonnade.core.messages import Call, Reply
 from colonnade.core.respondent import Respondent
+from colonnade.fabrics.grpc.event_loop import run_there
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.federate.opened_hub import open_hub
 from colonnade.federate.party_agent import SessionRespondents
@@ -27,6 +29,7 @@ from colonnade.run.spec import read_spec
 from colonnade.serve import federation_serving, networked_predictor
 from colonnade.serve.federation_serving import FederationLoader
 from colonnade.serve.kept_embeddings import KeptEmbeddings
+from colonnade.serve.networked_predictor import NetworkedPredictor
 from colonnade.serve.run_serving import ServeSettings
 from e2e.organisations import HOLDER, PARTIES, Organisations
 from networks import QUICK
@@ -50,11 +53,10 @@ def trained(organisations: Organisations) -> Organisations:
     return organisations
 
 
-@contextmanager
-def served(
+def loader_of(
     organisations: Organisations, hub: Hub, wait: float = 20.0, **settings: Any
-) -> Iterator[Running]:
-    loader = FederationLoader(
+) -> FederationLoader:
+    return FederationLoader(
         [hub],
         organisations.federation,
         organisations.run,
@@ -62,6 +64,11 @@ def served(
         ServeSettings(id_column="id", **settings),
         wait_seconds=wait,
     )
+
+
+@contextmanager
+def served(organisations: Organisations, hub: Hub, **others: Any) -> Iterator[Running]:
+    loader = loader_of(organisations, hub, **others)
     with running(loader.first(), load=loader) as one:
         yield one
 
@@ -328,3 +335,61 @@ def test_parties_tell_how_far_their_rows_are_from_training_if_they_like(
     if tells:
         rows, far = map(int, re.findall(r"\d+", told[0])[:2])
         assert rows == far >= 20
+
+
+@pytest.mark.parametrize("method", ["splitnn", "laser", "easter"])
+def test_on_the_event_loop_the_answer_is_that_of_a_thread(make: Any, method: str) -> None:
+    organisations = trained(make(method=method, combine="mean"))
+    ids = known_to_all(organisations)
+    with hub_of(organisations) as hub:
+        predictor = loader_of(organisations, hub).first()
+        assert isinstance(predictor, NetworkedPredictor)
+
+        async def here(asked: list[str]) -> Any:
+            found = predictor.predict_here(asked, deadline=time.monotonic() + 60, without=())
+            assert found is not None
+            return await found
+
+        try:
+            for asked in (ids[:1], ids[1:4], [*ids[:2], "nobody"]):
+                one = run_there(here(asked))
+                other = predictor.predict(asked, deadline=time.monotonic() + 60, without=())
+                assert one.outcomes == other.outcomes
+                assert one.seconds.keys() == other.seconds.keys()
+                assert one.silent == other.silent == ()
+        finally:
+            predictor.close()
+
+
+def test_the_event_loop_is_held_up_by_nobody(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many samples, large networks, and whoever uses the session already: all go to a thread."""
+    organisations = trained(make(method="laser", combine="mean"))
+    (one, *_) = known_to_all(organisations)
+    with hub_of(organisations) as hub:
+        predictor = loader_of(organisations, hub).first()
+        assert isinstance(predictor, NetworkedPredictor)
+
+        def is_for_a_thread(*ids: str) -> bool:
+            async def look() -> bool:
+                found = predictor.predict_here(ids, deadline=time.monotonic() + 60, without=())
+                if found is not None:
+                    await found
+                return found is None
+
+            return run_there(look())
+
+        try:
+            assert not is_for_a_thread(one)
+            assert is_for_a_thread(*(f"{number}" for number in range(65)))
+            with predictor._in_use:
+                assert is_for_a_thread(one)
+            # From another thread nobody may drive the loop's own.
+            assert predictor.predict_here([one], deadline=0.0, without=()) is None
+        finally:
+            predictor.close()
+        monkeypatch.setattr(networked_predictor, "_FEW_WEIGHTS", 10)
+        predictor = loader_of(organisations, hub).first()
+        try:
+            assert is_for_a_thread(one)
+        finally:
+            predictor.close()

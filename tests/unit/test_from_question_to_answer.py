@@ -7,17 +7,23 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import grpc.aio
 import pytest
 import torch
 
-from colonnade.core.errors import PartyRestarted
+from colonnade.core.errors import PartyRestarted, ProtocolError
 from colonnade.core.fabric import RealClock
 from colonnade.core.messages import Call, Reply
+from colonnade.core.parties import Patience
 from colonnade.core.respondent import Respondent
 from colonnade.core.verbs import verb
 from colonnade.fabrics.grpc.arrivals import Arrivals, Delivery, Lost
+from colonnade.fabrics.grpc.event_loop import run_there
 from colonnade.fabrics.grpc.front import Front
+from colonnade.fabrics.grpc.link_session import Session
+from colonnade.fabrics.grpc.link_settings import LinkSpec
 from colonnade.fabrics.grpc.local_party import LocalParty
+from colonnade.fabrics.grpc.stream_operations import StreamOperations
 
 
 def delivery(number: int) -> Delivery:
@@ -90,6 +96,48 @@ class TestArrivals:
         thread.join(20)
         assert all(one is other for one, other in zip(found, sent, strict=True))
         assert arrivals.take(0.0) is None
+
+
+class TestArrivalsOnTheLoop:
+    def test_whoever_wants_several_goes_on_once_they_are_here(self) -> None:
+        async def taken() -> tuple[list[int], int]:
+            arrivals = Arrivals()
+            waiting = asyncio.ensure_future(arrivals.come(20.0, num_wanted=3))
+            for number in range(2):
+                arrivals.put(delivery(number))
+                await asyncio.sleep(0)
+                assert not waiting.done()
+            arrivals.put(delivery(2))
+            first = number_of(await waiting)
+            # The others are here: nobody waits for them.
+            return [first, number_of(await arrivals.come(0.0))], number_of(arrivals.take(0.0))
+
+        assert asyncio.run(taken()) == ([0, 1], 2)
+
+    def test_fewer_are_taken_when_the_time_is_over_and_none_is_none(self) -> None:
+        async def taken() -> None:
+            arrivals = Arrivals()
+            assert await arrivals.come(0.01) is None
+            arrivals.put(delivery(7))
+            assert number_of(await arrivals.come(0.01, num_wanted=4)) == 7
+
+        asyncio.run(taken())
+
+    def test_a_loss_is_told_at_once(self) -> None:
+        async def taken() -> None:
+            arrivals = Arrivals()
+            waiting = asyncio.ensure_future(arrivals.come(20.0, num_wanted=4))
+            await asyncio.sleep(0)
+            arrivals.put(Lost(PartyRestarted("back", party="a")))
+            assert isinstance(await waiting, Lost)
+
+        asyncio.run(taken())
+
+    def test_after_it_a_thread_waits_as_before(self) -> None:
+        arrivals = Arrivals()
+        assert asyncio.run(arrivals.come(0.001)) is None
+        arrivals.put(delivery(1))
+        assert number_of(arrivals.take(20.0)) == 1
 
 
 class Counting(Respondent):
@@ -187,3 +235,124 @@ class TestFront:
 async def _until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         await asyncio.sleep(0)
+
+
+class Stream:
+    """A stream whose messages come one by one, and which takes all."""
+
+    def __init__(self, *messages: Any) -> None:
+        self.messages: asyncio.Queue[Any] = asyncio.Queue()
+        for item in messages:
+            self.messages.put_nowait(item)
+        self.written: list[bytes] = []
+
+    async def read(self) -> Any:
+        return await self.messages.get()
+
+    async def write(self, message: bytes) -> None:
+        await asyncio.sleep(0)
+        self.written.append(message)
+
+
+class TestOneTaskForAStream:
+    def test_every_message_is_handed_over_until_the_end_or_until_enough(self) -> None:
+        async def read(*messages: Any, enough: int) -> list[bytes]:
+            found: list[bytes] = []
+
+            def take(message: bytes) -> bool:
+                found.append(message)
+                return len(found) < enough
+
+            await StreamOperations(Stream(*messages)).read_all(take)
+            return found
+
+        assert asyncio.run(read(b"a", b"b", grpc.aio.EOF, enough=9)) == [b"a", b"b"]
+        assert asyncio.run(read(b"a", b"b", grpc.aio.EOF, enough=1)) == [b"a"]
+
+    def test_what_the_taker_raises_is_raised_to_whoever_reads(self) -> None:
+        def refuse(message: bytes) -> bool:
+            raise ProtocolError("no")
+
+        with pytest.raises(ProtocolError):
+            asyncio.run(StreamOperations(Stream(b"a")).read_all(refuse))
+
+    def test_whoever_was_cancelled_is_handed_nothing_more_and_its_read_goes_on(self) -> None:
+        async def cancelled() -> list[bytes]:
+            found: list[bytes] = []
+            stream = Stream()
+            wire = StreamOperations(stream)
+            reading = asyncio.ensure_future(wire.read_all(lambda item: not found.append(item)))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            stream.messages.put_nowait(b"late")
+            # The read under way was not cancelled: it ends by itself.
+            await wire.settle(20)
+            assert stream.messages.empty()
+            return found
+
+        assert asyncio.run(cancelled()) == []
+
+    def test_messages_are_written_in_order_until_the_last_or_until_cancelled(self) -> None:
+        async def written(is_cancelled: bool) -> list[bytes]:
+            stream, news, left = Stream(), asyncio.Event(), [b"a", b"b"]
+            wire = StreamOperations(stream)
+            news.set()
+            writing = asyncio.ensure_future(
+                wire.write_all(news, lambda: left.pop(0) if left else b"", lambda: not is_cancelled)
+            )
+            if is_cancelled:
+                while len(stream.written) < 2:
+                    await asyncio.sleep(0)
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
+                left.append(b"too late")
+            else:
+                await writing
+            await wire.settle(20)
+            return stream.written
+
+        assert asyncio.run(written(False)) == [b"a", b"b"]
+        assert asyncio.run(written(True)) == [b"a", b"b"]
+
+
+class FullLane:
+    """A lane whose parties take up nothing more."""
+
+    links = LinkSpec()
+
+    def __init__(self) -> None:
+        self.waited: list[float | None] = []
+
+    def open(self, parties: Any, **_: Any) -> dict[str, Any]:
+        return dict.fromkeys(parties, self)
+
+    def send(self, call: Any, to: Any, timeout: float | None = None) -> bool:
+        self.waited.append(timeout)
+        return False
+
+    def wake(self, queues: Any) -> None:
+        """Nothing gets away."""
+
+    def close_session(self, queues: Any) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize("is_on_loop", [False, True])
+def test_the_event_loop_never_waits_for_room_that_it_makes_itself(is_on_loop: bool) -> None:
+    lane: Any = FullLane()
+    patience = Patience(timeout=1, then="continue")
+    session = Session(lane, ["a"], purpose="predict", patience=patience)
+    to: Any = None
+
+    async def send_there() -> bool:
+        return session.send("a", Call(0, "a", "infer", (), 0, True), to)
+
+    if is_on_loop:
+        assert not run_there(send_there())
+        assert lane.waited == [0.0]
+    else:
+        assert not session.send("a", Call(0, "a", "infer", (), 0, True), to)
+        assert lane.waited == [0.0, 0.001]
+    assert session.num_lost == 1
