@@ -89,8 +89,7 @@ class Federation:
     door: Door | None = None
     # The parties that keep an account of the privacy they spend.
     accounting: tuple[str, ...] = ()
-    # Types and widths of what the parties send, as far as they are known beforehand.
-    agreed: Agreed | None = None
+    agreed: Agreed | None = None  # types and widths of what the parties send, where known
 
     def __post_init__(self) -> None:
         self.parties = self._parties(self.fabric, self.patience)

@@ -18,11 +18,10 @@ from typing import Any
 
 from colonnade.core.attendance import Attendance
 from colonnade.core.batches import BatchPlan
-from colonnade.core.calls import calls_to
 from colonnade.core.doors import Door
 from colonnade.core.errors import NoAnswer, ProtocolError
 from colonnade.core.fabric import Fabric
-from colonnade.core.failures import bad_reply, failure_of, no_answer
+from colonnade.core.failures import bad_reply, failure_of, no_answer, no_value
 from colonnade.core.messages import Batch, Call, Each, Reply, Summand, pack_reply, unpack_reply
 from colonnade.core.patience import Arrival, Patience
 from colonnade.core.presence import Presence
@@ -75,19 +74,13 @@ class Parties:
         self.attendance = Attendance(self.names)
         # An evaluation and a checkpoint wait longer than an exchange: they don't tell who starves.
         self.trains = True
-        # Whether training stands still while these calls are awaited.
-        self.holds_up = True
-        # What the run does while parties compute, and the label holder would wait for them.
-        self.meanwhile: list[Callable[[], None]] = []
-        self._sums = sums
-        # The label holder's own door: what goes down passes it, what comes up is read there.
-        self._door = door
-        self._verbs = verbs or {}
-        self._agreed = agreed
-        self.plans = plans or {}
-        self._presence = presence or {}
+        self.holds_up = True  # training stands still while these calls are awaited
+        self.meanwhile: list[Callable[[], None]] = []  # the run's own work while parties compute
+        self._sums, self._agreed = sums, agreed
+        self._door = door  # the label holder's: what goes down passes it, what comes up is read
+        self._verbs, self._presence = verbs or {}, presence or {}
+        self.fabric, self.plans = fabric, plans or {}
         self.exchange = -1  # none yet
-        self.fabric = fabric
         self._patience = patience or Patience()
         self._next_id = self.num_dropped = 0
         self._started: dict[int, Awaited] = {}
@@ -338,8 +331,18 @@ class Parties:
         summand: Summand | None = None,
     ) -> dict[str, int]:
         """Send each party its call, through the label holder's door; the calls' numbers."""
-        asked = verb, arguments, self.exchange, wants_reply, summand
-        calls: Sequence[Call] = calls_to(parties, self._next_id, *asked)
+
+        def own(party: str) -> tuple[Any, ...]:
+            try:
+                return tuple(x.by_party[party] if type(x) is Each else x for x in arguments)
+            except KeyError as error:
+                raise no_value(party, verb) from error
+
+        differ, rest = Each in map(type, arguments), (self.exchange, wants_reply, summand)
+        calls: Sequence[Call] = [
+            Call(number, name, verb, own(name) if differ else arguments, *rest)
+            for number, name in enumerate(parties, self._next_id)
+        ]
         self._next_id += len(calls)
         if self._door is not None and not self._door.is_open:
             calls = self._door.arguments(calls, self._verbs.get(verb))
