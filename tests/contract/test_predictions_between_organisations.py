@@ -319,7 +319,7 @@ def test_others_end_with_the_partys_name_and_go_on_later(make: Any, monkeypatch:
     for module in ("predict_session", "prediction_requests"):
         monkeypatch.setattr(f"colonnade.federate.{module}.make_plans", _small_plans)
     kept: list[int] = []
-    original = OpenModel.predict
+    original = OpenModel.predicting
 
     def interrupted(self: OpenModel, request: Request, **settings: Any) -> Any:
         def finished(number: int, answer: Any) -> None:
@@ -331,7 +331,7 @@ def test_others_end_with_the_partys_name_and_go_on_later(make: Any, monkeypatch:
         return original(self, request, **{**settings, "finished": finished})
 
     with monkeypatch.context() as patch:
-        patch.setattr(OpenModel, "predict", interrupted)
+        patch.setattr(OpenModel, "predicting", interrupted)
         with pytest.raises(NoAnswer, match=r"3 of .* batches are finished and kept"):
             predict(organisations, file)
     told: list[str] = []
@@ -477,7 +477,8 @@ def test_one_open_model_answers_many_requests_by_pseudonyms(
                     own=own,
                     own_rows=np.array(chosen),
                 )
-                outputs.append(model.predict(request, patience=patience).outputs)
+                asking = model.predicting(request, patience=patience)
+                outputs.append(model.run(asking).outputs)
             assert [len(item) for item in outputs] == [2, 1, 1, 2]
             assert torch.equal(outputs[0], outputs[3])
         finally:
@@ -541,7 +542,7 @@ def test_a_party_that_keeps_crashing_ends_a_prediction_and_an_evaluation(
         tries.append(model.tag)
         raise PartyRestarted("party 'telco' came back", party="telco")
 
-    monkeypatch.setattr(OpenModel, "predict", crash)
+    monkeypatch.setattr(OpenModel, "predicting", crash)
     monkeypatch.setattr(attempts, "MOST_RETURNS", 2)
     told: list[str] = []
     wanted = ids_file(organisations, in_all(organisations))
@@ -557,12 +558,12 @@ def test_a_party_that_keeps_crashing_ends_a_prediction_and_an_evaluation(
         evaluate_over(hub, organisations.federation, organisations.run)
     assert len(tries) == 3
     monkeypatch.undo()
-    answer = OpenModel.predict
+    answer = OpenModel.predicting
 
     def crash_once(model: OpenModel, *given: Any, **more: Any) -> Any:
         return crash(model) if len(tries) < 4 else answer(model, *given, **more)
 
-    monkeypatch.setattr(OpenModel, "predict", crash_once)
+    monkeypatch.setattr(OpenModel, "predicting", crash_once)
     with hub_of(organisations) as hub:
         assert "loss" in evaluate_over(hub, organisations.federation, organisations.run)
     assert len(tries) == 4

@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -45,6 +45,8 @@ from colonnade.run.party_building import make_parts
 from colonnade.run.storage import DirectoryVault, party_directory, read_json
 
 __all__ = ["OpenModel"]
+
+T = TypeVar("T")
 
 # How long a party may be silent where the run's own patience knows no end.
 _PATIENCE_TICKS = 60_000
@@ -171,29 +173,9 @@ class OpenModel:
         aside = fabric or self._fabric.aside()
         return Parties(aside, patience, door=self._federation.door, verbs=PredictSession.verbs)
 
-    def predict(
-        self,
-        request: Request,
-        *,
-        each: bool = False,
-        known: Mapping[int, Answer] | None = None,
-        finished: Callable[[int, Answer], None] | None = None,
-        through: Callable[[Fabric], Fabric] = lambda fabric: fabric,
-        patience: Patience | None = None,
-        among: tuple[str, ...] | None = None,
-    ) -> Predictions:
-        """Raw outputs for the samples of a request, awaited in this thread; see ``predicting``."""
-        return self._fabric.run(
-            self.predicting(
-                request,
-                each=each,
-                known=known,
-                finished=finished,
-                through=through,
-                patience=patience,
-                among=among,
-            )
-        )
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Have something awaited in this thread."""
+        return self._fabric.run(coroutine)
 
     async def predicting(
         self,

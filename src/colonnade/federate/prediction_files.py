@@ -154,7 +154,7 @@ def _measured(
             raise DataError(f"no sample of the {part} part is left without {', '.join(away)}")
         if len(kept) < len(wanted.numbers):
             say(f"measured on {len(kept)} of {len(wanted.numbers)} samples: {', '.join(away)} away")
-        found = model.predict(wanted.request(kept), each=True)
+        found = model.run(model.predicting(wanted.request(kept), each=True))
         values = wanted.values[kept]
         task = model.blueprint.task
         targets = task.encode(values, found.outputs.dtype)
@@ -220,7 +220,7 @@ def _answers(
             if known:
                 say(f"{len(known)} of {plan.num_batches} batches were finished before")
             try:
-                found = model.predict(request, known=known, finished=batches.keep)
+                found = model.run(model.predicting(request, known=known, finished=batches.keep))
             except NoAnswer as error:
                 raise NoAnswer(
                     f"{error}; then give the same command again: {batches.count} of "
