@@ -25,6 +25,7 @@ def test_rows_of_a_batch_are_a_copy_of_those_at_its_positions(
     values = torch.randn(num_samples + further, 2)
     rows = plan.taken(values, number)
     assert torch.equal(rows, values[plan.positions(number)])
+    assert plan.num_positions(number) == len(plan.positions(number)) == len(rows)
     before = values.clone()
     rows.zero_()
     assert torch.equal(values, before)

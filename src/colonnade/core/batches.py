@@ -105,6 +105,13 @@ class BatchPlan:
         self._last = number, positions
         return positions
 
+    def num_positions(self, number: int) -> int:
+        """How many positions batch ``number`` has."""
+        if self.shuffle and self._group_of is not None:
+            return len(self.positions(number))
+        start, stop = self._bounds[number % len(self._bounds)]
+        return stop - start
+
     def taken(self, values: Tensor, number: int) -> Tensor:
         """The rows of batch ``number`` of a part's values, as a copy."""
         if self.shuffle or self._group_of is not None:

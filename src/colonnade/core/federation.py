@@ -346,7 +346,7 @@ class Federation:
                 parties = self.beside(fabric, self.patience, {part: plan})
                 return self.method.predict(self.holder, parties, Batch(part, number), each=each)
 
-            return Question(num_rows=len(plan.positions(number)), begin=begin)
+            return Question(num_rows=plan.num_positions(number), begin=begin)
 
         await ask_in_window(
             self.fabric.aside(),

@@ -140,7 +140,7 @@ class LabelHolder:
         if known is not None:
             return known.observed(batch.number, names)
         part = self.parts.get(batch.part)
-        num_samples = 0 if part is None else len(part.plan.positions(batch.number))
+        num_samples = 0 if part is None else part.plan.num_positions(batch.number)
         return Observed(names=names, num_samples=num_samples)
 
     def learn(

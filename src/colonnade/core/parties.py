@@ -357,7 +357,7 @@ class Parties:
                 if item.part in self._presence:
                     return self._presence[item.part].num_rows(item.number, name)
                 plan = self.plans.get(item.part)
-                return None if plan is None else len(plan.positions(item.number))
+                return None if plan is None else plan.num_positions(item.number)
         return None
 
     def _is_expected(self, reply: Reply, open_calls: Mapping[int, Awaited]) -> bool:

@@ -170,13 +170,13 @@ class Presence:
     def num_rows(self, number: int, name: str) -> int:
         """How many samples of a batch a party has."""
         if self._is_complete and name in self.names:
-            return self.plan.positions(number).numel()
+            return self.plan.num_positions(number)
         return int(self.table[self.plan.positions(number), self.names.index(name)].sum())
 
     def observed(self, number: int, names: tuple[str, ...]) -> Observed:
         """Which samples of a batch each of these parties has."""
         if self._is_complete and names == self.names:
-            return Observed(names=names, num_samples=self.plan.positions(number).numel())
+            return Observed(names=names, num_samples=self.plan.num_positions(number))
         table = self.table[self.plan.positions(number)]
         if names != self.names:
             table = table[:, [self.names.index(name) for name in names]]
