@@ -26,7 +26,7 @@ from colonnade.federate.prediction_files import predict_over
 from colonnade.federate.training import train_over
 from colonnade.run.kept_seals import SEALS
 from colonnade.run.spec import read_spec
-from colonnade.serve import federation_serving, networked_predictor
+from colonnade.serve import federation_serving, linked_exchange, networked_predictor
 from colonnade.serve.federation_serving import FederationLoader
 from colonnade.serve.kept_embeddings import KeptEmbeddings
 from colonnade.serve.networked_predictor import NetworkedPredictor
@@ -391,5 +391,35 @@ def test_the_event_loop_is_held_up_by_nobody(make: Any, monkeypatch: pytest.Monk
         predictor = loader_of(organisations, hub).first()
         try:
             assert is_for_a_thread(one)
+        finally:
+            predictor.close()
+
+
+def test_an_exchange_that_fails_on_the_event_loop_leaves_the_session_to_the_next(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a party sends: kept in use, the session would answer nobody ever again."""
+    organisations = trained(make(method="laser", combine="mean"))
+    (one, *_) = known_to_all(organisations)
+    with hub_of(organisations) as hub:
+        predictor = loader_of(organisations, hub).first()
+        assert isinstance(predictor, NetworkedPredictor)
+
+        async def ask() -> Any:
+            found = predictor.predict_here([one], deadline=time.monotonic() + 60, without=())
+            assert found is not None
+            return await found
+
+        def fail(*_: Any, **__: Any) -> Any:
+            raise RuntimeError("an answer that nobody thought of")
+
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(linked_exchange, "outcomes_of", fail)
+                with pytest.raises(RuntimeError, match="nobody thought of"):
+                    run_there(ask())
+            assert len(run_there(ask()).outcomes) == 1
+            asked = predictor.predict([one], deadline=time.monotonic() + 60, without=())
+            assert len(asked.outcomes) == 1
         finally:
             predictor.close()
