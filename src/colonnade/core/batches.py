@@ -79,6 +79,11 @@ class BatchPlan:
         self._last: tuple[int, Tensor] | None = None
 
     @property
+    def is_in_order(self) -> bool:
+        """Whether its batches, one after the other, are the positions from first to last."""
+        return not self.shuffle and self._group_of is None
+
+    @property
     def num_batches(self) -> int:
         """Batches per epoch."""
         return len(self._bounds)
@@ -114,7 +119,7 @@ class BatchPlan:
 
     def taken(self, values: Tensor, number: int) -> Tensor:
         """The rows of batch ``number`` of a part's values, as a copy."""
-        if self.shuffle or self._group_of is not None:
+        if not self.is_in_order:
             return values[self.positions(number)]
         if len(self._bounds) == 1 and values.shape[0] == self.num_samples:
             return values.clone()

@@ -188,7 +188,7 @@ class Meter:
 def isolated(value: Value) -> Value:
     """A copy without autograd graph that shares no memory with the original."""
     if isinstance(value, Tensor):
-        return value.detach().clone()
+        return (value.detach() if value.requires_grad else value).clone()
     # Before tables: whether something is a Mapping takes longer to find out than all else here.
     if value is None or isinstance(value, Batch | int | float | str):
         return value

@@ -357,7 +357,6 @@ class Federation:
     def _joined(self, part: str, plan: BatchPlan, answers: Mapping[int, Answer]) -> Predictions:
         """Answers to all batches of a part, in the part's order."""
         positions = [plan.positions(number) for number in range(plan.num_batches)]
-        places = torch.cat(positions)
         used: list[tuple[str, ...]] = []
         found: dict[str, list[Predicted]] = {}
         for number, own in enumerate(positions):
@@ -367,8 +366,8 @@ class Federation:
                 there = own if here.is_complete else own[here.rows[name]]
                 found.setdefault(name, []).append(Predicted(there, outputs))
         outputs = torch.cat([answers[number].outputs for number in range(len(positions))])
-        if not torch.equal(places, torch.arange(len(places))):
-            order = places.argsort()
+        if not plan.is_in_order:
+            order = torch.cat(positions).argsort()
             outputs, used = outputs[order], [used[place] for place in order.tolist()]
         return Predictions(
             outputs=outputs,

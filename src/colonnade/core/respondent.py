@@ -123,6 +123,8 @@ class Respondent(VerbSet):
         self.door = door or Door(owner=name)
         # Called before rows are read and between two steps; raises if the work is to end there.
         self.watch: Callable[[], None] = _go_on
+        # Not of one whose answers become bytes before it does anything else.
+        self.copies_answers = True
         # Of a party that somebody else asks for steps.
         self.step_rules: StepRules | None = None
         # Of the numbers that it takes; any if not set.
@@ -142,7 +144,9 @@ class Respondent(VerbSet):
     def execute(self, call: Call) -> Reply:
         """Run one call of the closed set of verbs; a failure is an answer too."""
         try:
-            value = isolated(self._run(call))
+            value = self._run(call)
+            if self.copies_answers:
+                value = isolated(value)
         except ColonnadeError as error:
             if isinstance(error, Refused):
                 self.door.refused(call, error)
@@ -301,10 +305,10 @@ def _fault_in_numbers(value: Tensor, kind: Any, dtype: torch.dtype | None) -> Fa
     elif kind is Kind.COUNT and value.is_floating_point():
         return Fault(f"whole numbers, got {value.dtype}")
     if value.is_floating_point() and value.numel():
-        flat = value.detach().reshape(-1)
+        plain = value.detach() if value.requires_grad else value
         # One quick operation. A value that is no number makes the comparison false too.
-        if not torch.dot(flat, flat).item() <= LARGEST**2:
-            largest = flat.abs().max().item()
+        if not torch.linalg.vector_norm(plain).item() <= LARGEST:
+            largest = plain.abs().max().item()
             words = f"finite and of a norm of at most {LARGEST:g}, got values up to {largest:g}"
             return Fault(words, wild=_WORDS.get(kind, "values"))
     return None

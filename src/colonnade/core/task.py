@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -229,8 +230,10 @@ class Task:
         if self.kind == "regression":
             raise ConfigError("a regression target has no class probabilities; use predict")
         if self.kind == "binary":
-            positive = torch.sigmoid(outputs[:, 0]).double().numpy()
-            return np.stack([1.0 - positive, positive], axis=1)
+            found = np.empty((len(outputs), 2))
+            found[:, 1] = torch.sigmoid(outputs[:, 0]).double().numpy()
+            found[:, 0] = 1.0 - found[:, 1]
+            return found
         scores: Array = torch.softmax(outputs.double(), dim=1).numpy()
         return scores
 
@@ -239,9 +242,18 @@ class Task:
         if self.kind == "regression":
             numbers: Array = outputs[:, 0].double().numpy() * self.scale + self.center
             return numbers
-        codes = outputs.argmax(dim=1) if self.kind == "multiclass" else (outputs[:, 0] > 0).long()
-        decided: Array = np.asarray(self.classes)[codes.numpy()]
+        decided: Array = self._classes[self.places(outputs)]
         return decided
+
+    def places(self, outputs: Tensor) -> Array:
+        """The place of every predicted label among the classes."""
+        codes = outputs.argmax(dim=1) if self.kind == "multiclass" else outputs[:, 0] > 0
+        found: Array = codes.numpy().astype(np.int64, copy=False)
+        return found
+
+    @cached_property
+    def _classes(self) -> Array:
+        return np.asarray(self.classes)
 
     def measure(self, outputs: Tensor, values: Array) -> dict[str, float]:
         """Every metric of this kind of task, against the original labels."""

@@ -53,9 +53,10 @@ class SessionAtParty(Respondent):
         return self._watched_successor().execute(call)
 
     def _watched_successor(self) -> Respondent:
-        """Give the successor, whose work ends when the session's has to."""
+        """Give the successor, whose work ends when the session's has to, and whose answers go as its."""
         assert self._successor is not None
         self._successor.watch = self._look
+        self._successor.copies_answers = self.copies_answers
         return self._successor
 
     def _look(self) -> None:

@@ -32,7 +32,7 @@ from colonnade.federate.alignment import preparing
 from colonnade.federate.networked_runs import networked_blueprint
 from colonnade.federate.party_agent import PREDICT
 from colonnade.federate.predict_session import PredictSession
-from colonnade.federate.prediction_requests import Layouts, Request, roll_of
+from colonnade.federate.prediction_requests import Layouts, Request
 from colonnade.federate.pseudonyms import PairNames
 from colonnade.federate.roll_calls import name_of_request
 from colonnade.protect.ledger import Ledger
@@ -41,7 +41,7 @@ from colonnade.run.blueprint_files import read_calibration
 from colonnade.run.directory import restore_model
 from colonnade.run.kept_seals import HEADS, SEALS, KeptHeads, KeptSeals
 from colonnade.run.ledger_heads import confirm_heads, heads_and_seals, proofs_for, sealed_ledgers
-from colonnade.run.party_building import make_parts
+from colonnade.run.party_building import part_of_rows
 from colonnade.run.storage import DirectoryVault, party_directory, read_json
 
 __all__ = ["OpenModel"]
@@ -356,8 +356,11 @@ class OpenModel:
         for owner, party in self._own.items():
             if request.own is None or request.own_rows is None:
                 raise ConfigError(f"the block of '{owner}' itself is missing in the request")
-            roll = roll_of(request, name, self.names)
-            party.parts.update(make_parts(request.own, request.own_rows, owner, roll, {name: plan}))
+            here = request.presence[:, self.names.index(owner)] & (request.own_rows >= 0)
+            is_whole = bool(here.all())
+            rows = request.own_rows if is_whole else request.own_rows[here]
+            own = request.own[torch.from_numpy(rows)]
+            party.parts[name] = part_of_rows(own, plan, None if is_whole else torch.from_numpy(here))
 
     async def _forget(self, name: str, called: str, told: tuple[str, ...]) -> None:
         for party in self._own.values():

@@ -52,8 +52,7 @@ class Answered:
 
     def confidence(self, probabilities: Array) -> Array:
         """The calibrated probability of each sample's label."""
-        place_of = {item: place for place, item in enumerate(self.task.classes)}
-        places = [place_of[item] for item in self.values().tolist()]
+        places = self.task.places(self.outputs)
         found: Array = probabilities[np.arange(len(probabilities)), places]
         return found
 

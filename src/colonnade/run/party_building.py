@@ -113,19 +113,25 @@ def make_parts(
     return parts
 
 
-def part_of_rows(features: Tensor, plan: BatchPlan, here: Tensor | None, people: Tensor) -> Part:
+def part_of_rows(
+    features: Tensor, plan: BatchPlan, here: Tensor | None, people: Tensor | None = None
+) -> Part:
     """A part of which the party has these samples; ``make_parts`` gives the same from a roll.
 
     Args:
         features: Of the samples that are here, in order; the part keeps them without a copy.
         plan: The batches of all samples.
         here: Whether each of all samples is here; none if all are.
-        people: Of the samples that are here.
+        people: Of the samples that are here, if anybody keeps account of them.
     """
     if here is None:
         return Part(features=features, plan=plan, people=people)
-    rows, everyone = torch.full(here.shape, -1), torch.full(here.shape, -1)
-    rows[here], everyone[here] = torch.arange(len(features)), people
+    rows = torch.full(here.shape, -1)
+    rows[here] = torch.arange(len(features))
+    everyone = None
+    if people is not None:
+        everyone = torch.full(here.shape, -1)
+        everyone[here] = people
     return Part(features=features, plan=plan, rows=rows, people=everyone)
 
 

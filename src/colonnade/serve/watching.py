@@ -70,6 +70,8 @@ class Watching:
         self._party_seconds = Histogram(
             "party_seconds", "Time per answer of a party", ["party"], buckets=_SECONDS, **named
         )
+        # Looked up once, as below.
+        self._seconds_of = {name: self._party_seconds.labels(name) for name in self.parties}
         self._silences = Count("party_silences", "Times without an answer", ["party"], **named)
         # What counts requests, by path and status: looking it up costs more than counting.
         self._by_request: dict[tuple[str, int], tuple[Count, Histogram]] = {}
@@ -93,7 +95,7 @@ class Watching:
         self._exchanges.inc()
         self._gathered.inc(len(exchange.outcomes))
         for name, taken in exchange.seconds.items():
-            self._party_seconds.labels(name).observe(taken)
+            self._seconds_of[name].observe(taken)
             self._by_party[name][0] += 1
             self._by_party[name][1] += taken
             self._recent[name].append(taken)
