@@ -51,14 +51,18 @@ class _Predicting(AbstractContextManager[None]):
     __slots__ = ("_mode", "_without_graph")
 
     def __init__(self, mode: Evaluation) -> None:
-        self._mode, self._without_graph = mode, torch.no_grad()
+        self._mode = mode
+        # Within many predictions there is none already.
+        self._without_graph = torch.no_grad() if torch.is_grad_enabled() else None
 
     def __enter__(self) -> None:
         self._mode.begin()
-        self._without_graph.__enter__()
+        if self._without_graph is not None:
+            self._without_graph.__enter__()
 
     def __exit__(self, *error: Any) -> None:
-        self._without_graph.__exit__(*error)
+        if self._without_graph is not None:
+            self._without_graph.__exit__(*error)
         self._mode.end()
 
 

@@ -40,6 +40,7 @@ from colonnade.run.party_building import (
     make_parts,
     make_plans,
     num_exchanges,
+    rows_at_once,
     set_purpose,
 )
 from colonnade.run.run_account import people_of_blocks
@@ -262,7 +263,8 @@ class Blueprint:
 
     def other_parts(self, data: TrainingData) -> tuple[OtherParts, Mapping[str, BatchPlan]]:
         """Samples for one prediction as everybody sees them, and their batches."""
-        plans = make_plans(self.spec, data.roll, self.label_holder)
+        rows = rows_at_once(data.features)
+        plans = make_plans(self.spec, data.roll, self.label_holder, rows)
         dtype = getattr(torch, self.spec.dtype)
         return OtherParts(
             features={

@@ -40,6 +40,7 @@ __all__ = [
     "num_exchanges",
     "num_parameters",
     "part_of_rows",
+    "rows_at_once",
     "set_purpose",
 ]
 
@@ -47,13 +48,38 @@ __all__ = [
 Fitted: TypeAlias = Preparation | PooledPreparation
 
 
-def make_plans(spec: RunSpec, roll: Roll, label_holder: str) -> dict[str, BatchPlan]:
-    """The batches of every part; only training is shuffled. Everybody makes the same ones."""
+# Rows of a batch that nobody trains on. Everybody has to make the same batches.
+_ROWS = 1024
+# Of a prediction in one process: so many, if that is no more numbers than this.
+_MOST_ROWS, _MOST_NUMBERS = 4096, 1 << 18
+
+
+def rows_at_once(features: Mapping[str, Tensor]) -> int:
+    """How many rows a batch of a prediction in one process has at most.
+
+    Large batches take less time. Of wide rows, as of pictures, there are no more than elsewhere:
+    what convolutions make of them is many times as wide again.
+    """
+    widest = max((item[0].numel() for item in features.values() if len(item)), default=1)
+    return min(_MOST_ROWS, max(_ROWS, _MOST_NUMBERS // max(1, widest)))
+
+
+def make_plans(
+    spec: RunSpec, roll: Roll, label_holder: str, most_rows: int = _ROWS
+) -> dict[str, BatchPlan]:
+    """The batches of every part; only training is shuffled. Everybody makes the same ones.
+
+    Args:
+        spec: The run's settings.
+        roll: The parts and who has which sample.
+        label_holder: The label holder's name.
+        most_rows: Of a batch that nobody trains on.
+    """
     plans = {}
     seed = derive_seed(spec.seed, "batches")
     for part, table in roll.presence.items():
         is_training = part == "train"
-        size = spec.data.batch_size if is_training else max(1024, spec.data.batch_size)
+        size = spec.data.batch_size if is_training else max(most_rows, spec.data.batch_size)
         apart = None
         if not roll.is_complete(part):
             here = torch.from_numpy(table)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from torch import Tensor, nn
+from torch import Tensor, nn, no_grad
 
 from colonnade.align.plain import rows_of_ids
 from colonnade.core.errors import ConfigError, DataError, StorageError
@@ -146,8 +146,7 @@ class Result:
         federation.holder.restore(state["holder"])
         for name, party in local_parties(federation).items():
             party.restore(state["parties"][name])
-        self.summary = state["summary"]
-        self.calibration = state["calibration"]
+        self.summary, self.calibration = state["summary"], state["calibration"]
         self._card, self._lines = state["card"], state["lines"]
         self._blueprint = state["blueprint"]
         self._federation = _only_predicting(federation)
@@ -358,7 +357,8 @@ class Result:
         view = self._federation.over(parts)
         if through is not None:
             view = replace(view, fabric=through(view.fabric))
-        predicted = view.predictions(NEW, plans[NEW], each=model is not None)
+        with no_grad():
+            predicted = view.predictions(NEW, plans[NEW], each=model is not None)
         names, presence = data.roll.names, data.roll.presence[NEW]
         if names != tuple(sorted(rows)):  # pooled columns, or a party without a block
             presence = np.stack([rows[name] >= 0 for name in sorted(rows)], axis=1)
