@@ -1,4 +1,4 @@
-"""A prediction in one process has larger batches than one between organisations; the same answers."""
+"""A prediction in one process has larger batches than between organisations; the same answers."""
 
 import numpy as np
 import pandas as pd

@@ -360,9 +360,8 @@ class OpenModel:
             is_whole = bool(here.all())
             rows = request.own_rows if is_whole else request.own_rows[here]
             own = request.own[torch.from_numpy(rows)]
-            party.parts[name] = part_of_rows(
-                own, plan, None if is_whole else torch.from_numpy(here)
-            )
+            known = None if is_whole else torch.from_numpy(here)
+            party.parts[name] = part_of_rows(own, plan, known)
 
     async def _forget(self, name: str, called: str, told: tuple[str, ...]) -> None:
         for party in self._own.values():
