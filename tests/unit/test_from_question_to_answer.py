@@ -19,7 +19,7 @@ from colonnade.core.respondent import Respondent
 from colonnade.core.verbs import verb
 from colonnade.fabrics.grpc.arrivals import Arrivals, Delivery, Lost
 from colonnade.fabrics.grpc.event_loop import run_there
-from colonnade.fabrics.grpc.front import Front
+from colonnade.fabrics.grpc.front import Front, _End
 from colonnade.fabrics.grpc.link_session import Session
 from colonnade.fabrics.grpc.link_settings import LinkSpec
 from colonnade.fabrics.grpc.local_party import LocalParty
@@ -202,6 +202,44 @@ class TestFront:
             return found
 
         assert asyncio.run(there_and_back()) == content
+
+    def test_another_event_loops_connections_pass_too(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Transports of uvloop are of no class of asyncio's; a hub on such a loop heard nobody."""
+
+        class Foreign:
+            def __init__(self, inner: Any) -> None:
+                self._inner = inner
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._inner, name)
+
+        own = _End.connection_made
+
+        def made(end: _End, transport: asyncio.BaseTransport) -> None:
+            own(end, Foreign(transport))  # type: ignore[arg-type]
+
+        monkeypatch.setattr(_End, "connection_made", made)
+
+        async def there_and_back() -> bytes:
+            async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                writer.write(await reader.readexactly(5))
+                writer.close()
+
+            front = Front()
+            listener = await asyncio.start_unix_server(echo, str(front.socket))
+            port = await front.start("127.0.0.1:0")
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"hello")
+            found = await asyncio.wait_for(reader.read(5), 60)
+            writer.close()
+            await writer.wait_closed()
+            await front.stop()
+            listener.close()
+            return found
+
+        assert asyncio.run(there_and_back()) == b"hello"
 
     def test_a_stranger_who_floods_is_read_once_until_it_is_passed_on(self) -> None:
         """Before a connection is passed on, no more of it is kept than one read has."""

@@ -21,6 +21,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from colonnade.core.errors import ConfigError
 
@@ -247,8 +248,8 @@ class _End(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It begins."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # By what it does: other event loops than asyncio's own have transports of another class.
+        self.transport = cast(asyncio.Transport, transport)
         self._arrived(self)
 
     def data_received(self, data: bytes) -> None:
