@@ -15,6 +15,7 @@ from typing import Any
 from colonnade.bench.bare_round_trip import bare_parties
 from colonnade.bench.callers import Calls, call_at_rate, call_in_turn, call_together
 from colonnade.bench.minimal_service import minimal_service
+from colonnade.bench.quiet import Quiet
 from colonnade.bench.served_federation import (
     FIRST_ID,
     NUM_ROWS,
@@ -77,9 +78,10 @@ def _request(number: int) -> dict[str, Any]:
 def _middle(served: ServedFederation, num_turns: int) -> list[dict[str, Any]]:
     """One caller, one request after the other; the four take turns.
 
-    What else the machine does lasts for seconds, and slows a turn of half a second as a whole. So
-    each turn has ratios of its own, and the middle one of them counts.
+    Each turn waits for a quiet machine. What disturbs it lasts for seconds, longer than a turn: so
+    each has ratios of its own, and the middle one of them counts.
     """
+    quiet = Quiet()
     # By turn, the median seconds of ours, an echo, a round trip, and the minimal service.
     turns: list[tuple[float, float, float, float]] = []
     with ExitStack() as around:
@@ -91,6 +93,7 @@ def _middle(served: ServedFederation, num_turns: int) -> list[dict[str, Any]]:
             _in_turn(port, range(NUM_ROWS))
         for turn in range(num_turns):
             asked = range(turn * _PER_TURN, (turn + 1) * _PER_TURN)
+            quiet.wait()
             turns.append(
                 (
                     _in_turn(served.port, asked),
@@ -107,6 +110,7 @@ def _middle(served: ServedFederation, num_turns: int) -> list[dict[str, Any]]:
         "runs": num_turns * _PER_TURN,
         "milliseconds_echo": one * 1e3,
         "milliseconds_round_trip": two * 1e3,
+        **quiet.told(),
     }
     return [
         {
