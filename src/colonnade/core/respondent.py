@@ -123,8 +123,6 @@ class Respondent(VerbSet):
         self.door = door or Door(owner=name)
         # Called before rows are read and between two steps; raises if the work is to end there.
         self.watch: Callable[[], None] = _go_on
-        # Not of one whose answers become bytes before it does anything else.
-        self.copies_answers = True
         # Of a party that somebody else asks for steps.
         self.step_rules: StepRules | None = None
         # Of the numbers that it takes; any if not set.
@@ -144,9 +142,7 @@ class Respondent(VerbSet):
     def execute(self, call: Call) -> Reply:
         """Run one call of the closed set of verbs; a failure is an answer too."""
         try:
-            value = self._run(call)
-            if self.copies_answers:
-                value = isolated(value)
+            value = isolated(self._run(call))
         except ColonnadeError as error:
             if isinstance(error, Refused):
                 self.door.refused(call, error)

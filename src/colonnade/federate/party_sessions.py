@@ -53,10 +53,9 @@ class SessionAtParty(Respondent):
         return self._watched_successor().execute(call)
 
     def _watched_successor(self) -> Respondent:
-        """Give the successor; its work ends with the session's, and its answers go the same way."""
+        """Give the successor, whose work ends when the session's has to."""
         assert self._successor is not None
         self._successor.watch = self._look
-        self._successor.copies_answers = self.copies_answers
         return self._successor
 
     def _look(self) -> None:

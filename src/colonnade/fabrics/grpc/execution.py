@@ -142,7 +142,6 @@ class Execution:
         try:
             session.respondent = self._respondent_for(session.purpose)
             session.respondent.watch = lambda: self._watch(session)
-            session.respondent.copies_answers = False
         except ColonnadeError as error:
             _LOG.warning("opening a session failed: %s: %s", type(error).__name__, error)
             session.failure = Failure(type(error).__name__, error.told())
