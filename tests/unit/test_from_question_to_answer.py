@@ -218,7 +218,8 @@ class TestFront:
         own = _End.connection_made
 
         def made(end: _End, transport: asyncio.BaseTransport) -> None:
-            own(end, Foreign(transport))  # type: ignore[arg-type]
+            foreign: Any = Foreign(transport)
+            own(end, foreign)
 
         monkeypatch.setattr(_End, "connection_made", made)
 
