@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from agents import hub_of
@@ -20,6 +22,10 @@ from networks import QUICK
 from serving import running
 
 
+def is_polite(thread: int) -> bool:
+    return os.sched_getscheduler(thread) == os.SCHED_BATCH
+
+
 def test_a_training_and_a_service_share_the_agents(make: Any) -> None:
     organisations = make(method="laser", combine="mean", exchanges=ENDLESS, serves=True)
     yesterday = organisations.root / "yesterday"
@@ -28,8 +34,7 @@ def test_a_training_and_a_service_share_the_agents(make: Any) -> None:
         spec = replace(spec, stop=replace(spec.stop, exchanges=2))
         train_over(hub, spec, HOLDER, yesterday, alignments=organisations.federation / "alignments")
     training = organisations.start_hub()
-    for name in PARTIES:
-        organisations.start_party(name)
+    agents = [organisations.start_party(name) for name in PARTIES]
     federation = organisations.federation
     with open_hub(federation, links=QUICK, serves=True, enrols=False) as hub:
         loader = FederationLoader(
@@ -49,6 +54,12 @@ def test_a_training_and_a_service_share_the_agents(make: Any) -> None:
             names = (organisations.root / "bank.csv").read_text().split("\n")[1:11]
             everybody = [name.split(",")[0] for name in names]
             asked = [parties_of(name) for name in everybody]
+            # The threads that train interrupt nobody; those that answer, and the links, may.
+            eventually(organisations, lambda: is_polite(training.pid))
+            for process in (training, *agents):
+                numbers = [int(item.name) for item in Path(f"/proc/{process.pid}/task").iterdir()]
+                assert is_polite(process.pid)
+                assert sum(map(is_polite, numbers)) < len(numbers) / 2
             done = num_done(organisations)
             eventually(organisations, lambda: num_done(organisations) > done + 5)
             # A training that stands still, or ends, is nothing to the service.

@@ -122,11 +122,16 @@ class ServedFederation:
             self.service, self.port = serving_process(self._around, *serving)
             yield self
 
-    def train_beside(self, around: ExitStack) -> None:
-        """Train another run while this one is served; the training ends with the stack."""
-        config = str(self.place / "endless.toml")
-        command = self._command("train", config, "--out", str(self.place / "beside"))
+    def train_beside(self, around: ExitStack, run: str) -> Path:
+        """Train another run while this one is served; the training ends with the stack.
+
+        Returns:
+            The other run's directory, of this name.
+        """
+        place = self.place / run
+        command = self._command("train", str(self.place / "endless.toml"), "--out", str(place))
         started_process(around, *command)
+        return place
 
     def start(self, name: str) -> None:
         """Start a party's agent."""

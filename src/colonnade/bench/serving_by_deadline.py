@@ -31,7 +31,7 @@ __all__ = ["deadline_rows"]
 _DEADLINE_MS = 200
 _LATE_SECONDS, _LATEST_SECONDS = 0.025, 0.1
 _MIDDLE = ("p50", "p50-bare")
-_BESIDE = ("beside-p99", "beside-training")
+_BESIDE = ("beside-p99", "beside-p99-bare", "beside-training", "beside-training-bare")
 _FROZEN = ("frozen", "frozen-bare", "frozen-slowest", "frozen-wrong")
 _KILLED = ("killed", "killed-bare", "killed-slowest", "killed-wrong")
 # Requests of a turn.
@@ -54,7 +54,7 @@ def deadline_rows(fast: bool, wants: Callable[..., bool]) -> list[dict[str, Any]
         if wants("tail"):
             rows.append(_tail(served, 500 if fast else 3000))
         if wants(*_BESIDE):
-            rows += beside_rows(served, fast)
+            rows += beside_rows(served, fast, _WIDTH)
         if wants(*_FROZEN, *_KILLED):
             calls = call_together(served.port, num_callers=16, seconds=3.0, content=_request)
             _, echo = serving_process(around, "colonnade.bench.bare_echo")

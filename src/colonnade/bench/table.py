@@ -79,7 +79,10 @@ GOALS: Mapping[str, Mapping[str, Goal]] = {
 
 # Cases without a goal that can be measured by themselves.
 WITHOUT_GOAL = {
-    "serve": ("rows-bare", "p50-bare", "frozen-bare", "killed-bare"),
+    "serve": (
+        *("rows-bare", "p50-bare", "beside-p99-bare", "beside-training-bare"),
+        *("frozen-bare", "killed-bare"),
+    ),
     "slow": ("splitnn", "flex-waiting", "round-robin-splitnn", "round-robin-async"),
 }
 

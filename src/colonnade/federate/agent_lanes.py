@@ -3,7 +3,7 @@
 Every lane has a link and a thread of its own, so that a long step of training keeps no prediction
 waiting. Lane 0 goes to the federation's address. Lanes 1 and up go to its serving address, if it
 has one; each carries one loaded version of a model. Lane 2 and those above it dial once lane 1 has
-found a hub that serves.
+found a hub that serves. From then on the thread of lane 0 interrupts none of theirs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from colonnade.fabrics.grpc.agent import LEAVE_SECONDS, Agent
 from colonnade.fabrics.grpc.execution import AgentStatus
 from colonnade.fabrics.grpc.identity import Identity
 from colonnade.fabrics.grpc.link_settings import MOST_LANES, LinkSpec
+from colonnade.federate.precedence import interrupt_nobody
 
 __all__ = ["SERVING_LANES", "AgentLanes"]
 
@@ -60,6 +61,8 @@ class AgentLanes:
         self._main = agent(0, address)
         self._serving = {} if serving is None else {n: agent(n, serving) for n in SERVING_LANES}
         self._may_dial, self._is_over = threading.Event(), threading.Event()
+        # The thread of lane 0, by its number in the system.
+        self._main_thread = 0
         self.on_connect = lambda: None
 
     @property
@@ -70,6 +73,7 @@ class AgentLanes:
     @on_connect.setter
     def on_connect(self, call: Callable[[], None]) -> None:
         def first_lane() -> None:
+            interrupt_nobody(self._main_thread)
             self._may_dial.set()
             call()
 
@@ -93,6 +97,7 @@ class AgentLanes:
 
     def serve(self) -> None:
         """Answer calls until ``stop``: lane 0 in this thread, every other one in its own."""
+        self._main_thread = threading.get_native_id()
         threads = [
             threading.Thread(target=self._serve_beside, args=(lane,), name=f"lane {lane}")
             for lane in self._serving

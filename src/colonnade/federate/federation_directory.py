@@ -9,6 +9,7 @@ authority.pem          the authority's certificate                              
 authority.key.pem      the authority's key: whoever has it can admit anybody      owner only
 identity.pem           the hub's own key and certificate                          owner only
 account_seals.json     seals of parties' accounts, which only they can read       anybody
+serving.lock           held by who serves                                         owner only
 register.json          members, invitations (hashes of tokens), revocations       owner only
 =====================  =========================================================  ==========
 """

@@ -20,6 +20,7 @@ from colonnade.federate.federation_directory import FederationDirectory
 from colonnade.federate.health_endpoints import listening_for_probes
 from colonnade.federate.hub_service import HubService
 from colonnade.federate.identities import is_renewal_due
+from colonnade.federate.precedence import GivesWay, served_here
 from colonnade.federate.record_witness import witness_handler
 from colonnade.federate.renewal import renewal_handler
 
@@ -45,7 +46,8 @@ def open_hub(
     Parties that are revoked, or that enrol again, are cut off within ``check_seconds``; the
     hub's own certificate is replaced in time. ``enrols`` is False where ``colonnade federation
     enrol`` runs beside it. A hub that ``serves`` listens at the address for that, where it keeps
-    clear of a hub that trains.
+    clear of a hub that trains. Meanwhile the threads that opened other hubs of the federation on
+    this machine give way to it.
     """
     federation, admission = FederationDirectory(directory, now=now), Admission(directory, now=now)
     own, settings = federation.hub_identity(), federation.settings
@@ -75,6 +77,8 @@ def open_hub(
         shown = own
         while not is_over.wait(check_seconds):
             service.waits.look(hub.owed_seconds())
+            if gives_way is not None:
+                gives_way.look()
             try:
                 for name, message in admission.newly_refused().items():
                     _LOG.warning("cut off", extra={"fields": {"party": name}})
@@ -97,6 +101,12 @@ def open_hub(
     watching = threading.Thread(target=watch_register, name="membership", daemon=True)
     with ExitStack() as around:
         around.callback(hub.close)
+        # The hub has its threads by now: links stay alive at the usual priority.
+        gives_way = None if serves else GivesWay(directory)
+        if gives_way is None:
+            around.enter_context(served_here(directory))
+        else:
+            around.callback(gives_way.close)
         if enrols:
             enrolment = enrolment_service(directory, address=enrolment_address, now=now)
             enrolment.start()
