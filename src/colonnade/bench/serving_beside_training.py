@@ -42,7 +42,7 @@ class _Turn:
 
 
 def beside_rows(served: ServedFederation, fast: bool, width: int) -> list[dict[str, Any]]:
-    """Rows ``beside-p99`` and ``beside-training``, each with its bound.
+    """Rows ``beside-p99`` and ``beside-training``, each with that of the minimal service.
 
     Each turn has a training of its own, so that both sides of a ratio meet the same machine. What
     disturbs it lasts for longer than a turn: the middle one of the turns' own ratios counts.
@@ -57,16 +57,16 @@ def beside_rows(served: ServedFederation, fast: bool, width: int) -> list[dict[s
             _turn(served, minimal, seconds, quiet, f"beside-{number}")
             for number in range(1 if fast else 8)
         ]
-    bound = {"unit": "the same of a minimal service of the same libraries: the bound"}
+    minimal_one = {"unit": "the same with a minimal service of the same libraries"}
     return [
         _slowest("beside-p99", [(turn.busy, turn.idle) for turn in turns], quiet),
         _slowest(
             "beside-p99-bare", [(turn.minimal_busy, turn.minimal_idle) for turn in turns], quiet
         )
-        | bound,
+        | minimal_one,
         _speeds("beside-training", [(turn.together, turn.alone) for turn in turns]),
         _speeds("beside-training-bare", [(turn.minimal_together, turn.alone) for turn in turns])
-        | bound,
+        | minimal_one,
     ]
 
 
