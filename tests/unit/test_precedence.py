@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,35 +25,26 @@ def own() -> Iterator[int]:
     """This thread, which leaves the test as it came."""
     number = threading.get_native_id()
     yield number
-    interrupt_nobody(number, False)
-    assert os.sched_getscheduler(number) == USUAL
-
-
-def started_class() -> int:
-    """The scheduling class of a thread that is started now."""
-    found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(os.sched_getscheduler(0)))
-    thread.start()
-    thread.join(60)
-    return found[0]
+    os.sched_setscheduler(number, USUAL, os.sched_param(0))
 
 
 def test_a_thread_and_those_that_it_starts_interrupt_nobody(own: int) -> None:
-    interrupt_nobody(own)
-    assert [os.sched_getscheduler(own), started_class()] == [POLITE, POLITE]
-    interrupt_nobody(own, False)
-    assert [os.sched_getscheduler(own), started_class()] == [USUAL, USUAL]
+    found: list[int] = []
+    assert interrupt_nobody(own)
+    thread = threading.Thread(target=lambda: found.append(os.sched_getscheduler(0)))
+    thread.start()
+    thread.join(60)
+    assert [os.sched_getscheduler(own), *found] == [POLITE, POLITE]
+    assert not interrupt_nobody(own)
 
 
-@pytest.mark.parametrize("is_so", [True, False])
-def test_a_class_that_somebody_else_gave_a_thread_stays(
-    monkeypatch: pytest.MonkeyPatch, is_so: bool
-) -> None:
-    set_to: list[int] = []
-    monkeypatch.setattr(os, "sched_getscheduler", lambda thread: os.SCHED_IDLE)
-    monkeypatch.setattr(os, "sched_setscheduler", lambda *to: set_to.append(to[1]))
-    interrupt_nobody(1, is_so)
-    assert set_to == []
+def test_a_class_that_somebody_else_gave_a_thread_stays(tmp_path: Path, own: int) -> None:
+    os.sched_setscheduler(own, POLITE, os.sched_param(0))
+    with closing(GivesWay(tmp_path)) as gives_way:
+        with served_here(tmp_path):
+            gives_way.look()
+        gives_way.look()
+    assert os.sched_getscheduler(own) == POLITE
 
 
 def test_a_system_that_forbids_it_is_named_in_the_log(
@@ -62,32 +54,30 @@ def test_a_system_that_forbids_it_is_named_in_the_log(
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "sched_setscheduler", forbidden)
-    interrupt_nobody(threading.get_native_id())
+    assert not interrupt_nobody(threading.get_native_id())
     assert "can't give way to predictions here: Operation not permitted" in caplog.text
 
 
 def test_a_thread_gives_way_as_long_as_somebody_serves(tmp_path: Path, own: int) -> None:
-    gives_way = GivesWay(tmp_path)
-    another = GivesWay(tmp_path)
     steps: list[int] = []
 
-    def look() -> None:
+    def look(gives_way: GivesWay) -> None:
         gives_way.look()
         steps.append(os.sched_getscheduler(own))
 
-    look()
-    with served_here(tmp_path):
-        look()
+    # Another one that looks is nobody who serves.
+    with closing(GivesWay(tmp_path)), closing(GivesWay(tmp_path)) as gives_way:
+        look(gives_way)
         with served_here(tmp_path):
-            look()
-        look()
-    look()
-    assert steps == [USUAL, POLITE, POLITE, POLITE, USUAL]
-    with served_here(tmp_path):
-        look()
-        gives_way.close()
-        assert os.sched_getscheduler(own) == USUAL
-    another.close()
+            look(gives_way)
+            with served_here(tmp_path):
+                look(gives_way)
+            look(gives_way)
+        look(gives_way)
+        with served_here(tmp_path):
+            look(gives_way)
+    steps.append(os.sched_getscheduler(own))
+    assert steps == [USUAL, POLITE, POLITE, POLITE, USUAL, POLITE, USUAL]
 
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -24,24 +24,27 @@ _LOG = logging.getLogger("colonnade.service")
 _LOCK = "serving.lock"
 
 
-def interrupt_nobody(thread: int, is_so: bool = True) -> None:
-    """Have a thread wait for its turn when it is woken, or no more.
-
-    Threads that it starts do as it does. A class that somebody else gave it stays.
+def interrupt_nobody(thread: int) -> bool:
+    """Have a thread wait for its turn when it is woken, and threads that it starts.
 
     Args:
         thread: Its number in the system.
-        is_so: False takes it back.
+
+    Returns:
+        Whether it did not before. A class that somebody else gave it stays.
     """
-    batch = getattr(os, "SCHED_BATCH", None)
-    if batch is None:
-        return
-    before, after = (os.SCHED_OTHER, batch) if is_so else (batch, os.SCHED_OTHER)
+    return hasattr(os, "SCHED_BATCH") and _changed(thread, os.SCHED_OTHER, os.SCHED_BATCH)
+
+
+def _changed(thread: int, before: int, after: int) -> bool:
     try:
-        if os.sched_getscheduler(thread) == before:
-            os.sched_setscheduler(thread, after, os.sched_param(0))
+        if os.sched_getscheduler(thread) != before:
+            return False
+        os.sched_setscheduler(thread, after, os.sched_param(0))
     except OSError as error:
         _LOG.warning("a training can't give way to predictions here: %s", error.strerror)
+        return False
+    return True
 
 
 class GivesWay:
@@ -54,27 +57,34 @@ class GivesWay:
     def __init__(self, federation: Path) -> None:
         self._lock = _opened(federation)
         self._thread = threading.get_native_id()
-        self._is_so = False
+        self._is_served = self._is_changed = False
         self.look()
 
     def look(self) -> None:
         """See whether it is served; from any thread."""
-        if self._is_so != (is_so := self._is_served()):
-            self._is_so = is_so
-            interrupt_nobody(self._thread, is_so)
+        before, self._is_served = self._is_served, self._is_locked()
+        if self._is_served and not before:
+            self._is_changed = interrupt_nobody(self._thread)
+        elif before and not self._is_served:
+            self._take_back()
 
-    def _is_served(self) -> bool:
+    def close(self) -> None:
+        """The thread may interrupt others again."""
+        os.close(self._lock)
+        self._take_back()
+
+    def _take_back(self) -> None:
+        if self._is_changed:
+            self._is_changed = False
+            _changed(self._thread, os.SCHED_BATCH, os.SCHED_OTHER)
+
+    def _is_locked(self) -> bool:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return True
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         return False
-
-    def close(self) -> None:
-        """The thread may interrupt others again."""
-        os.close(self._lock)
-        interrupt_nobody(self._thread, False)
 
 
 @contextlib.contextmanager
