@@ -7,6 +7,8 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +200,43 @@ def test_samples_must_be_there_and_inside_and_each_once(telco: Telco) -> None:
     ):
         _, reply = telco.choose(numbers)
         refused(reply, words)
+
+
+def test_whom_a_party_refuses_is_told_of_samples_that_it_has_and_nothing_else(
+    telco: Telco,
+) -> None:
+    def refusing(numbers: torch.Tensor, presence: torch.Tensor | None = None) -> Reply:
+        everyone = torch.ones(len(numbers), 1, dtype=torch.bool)
+        return telco.ask("refusing", "a", numbers, everyone if presence is None else presence)
+
+    assert refusing(telco.own).failure is not None  # no run is loaded
+    telco.load()
+    left = telco.left()
+    for bad in (telco.lacking[:1], telco.own.repeat(2), telco.own + 10_000, telco.own[:0]):
+        assert refusing(bad).failure is not None
+    assert refusing(telco.own, torch.ones(len(telco.own), 2, dtype=torch.bool)).failure is not None
+    for _ in range(3):
+        reply = refusing(telco.own)
+        assert reply.failure is None
+        assert (reply.value.dtype, reply.value.tolist()) == (torch.bool, [False] * len(telco.own))
+    # Nothing left, nothing is open, and nobody was counted.
+    assert telco.left() == left
+    assert telco.session._requests == {}
+    file = telco.home / "account.sqlite"
+    with closing(LifetimeAccount(file, party="telco")) as account:
+        before = account.held()
+        refusing(telco.own)
+        assert account.held() == before
+
+
+def test_a_stricter_limit_bounds_how_many_are_asked_about(telco: Telco) -> None:
+    limits = replace(PartyPolicy().limits, max_samples=2)
+    telco.session = PredictSession(**{**telco.given, "policy": PartyPolicy(limits=limits)})
+    telco.load()
+    presence = torch.ones(len(telco.own), 1, dtype=torch.bool)
+    reply = telco.ask("refusing", "a", telco.own, presence)
+    assert reply.failure is not None
+    assert "max_samples" in reply.failure.message
 
 
 def test_samples_that_come_with_the_question_are_answered_like_others(telco: Telco) -> None:

@@ -7,6 +7,8 @@ import re
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
@@ -31,11 +33,14 @@ from colonnade.core.parties import Patience
 from colonnade.fabrics.grpc.network_fabric import GrpcFabric
 from colonnade.federate import attempts
 from colonnade.federate.alignments import named_alignment
-from colonnade.federate.networked_runs import networked_links
+from colonnade.federate.networked_runs import networked_blueprint, networked_links
+from colonnade.federate.own_account import account_path
+from colonnade.federate.party_home import read_party
 from colonnade.federate.predict_session import PredictSession
 from colonnade.federate.prediction import OpenModel
-from colonnade.federate.prediction_files import evaluate_over, predict_over
+from colonnade.federate.prediction_files import alignments_of, evaluate_over, predict_over
 from colonnade.federate.prediction_requests import Request
+from colonnade.federate.prediction_samples import part_of_run
 from colonnade.federate.pseudonyms import (
     PairNames,
     Pseudonyms,
@@ -48,6 +53,7 @@ from colonnade.federate.train_session import TrainSession
 from colonnade.federate.training import train_over
 from colonnade.methods import METHODS
 from colonnade.protect.ledger import read_ledger, verify_ledger
+from colonnade.protect.lifetime_account import LifetimeAccount
 from colonnade.run.result import Result
 from colonnade.run.spec import read_spec
 from colonnade.run.storage import party_directory, read_json, write_json
@@ -567,3 +573,115 @@ def test_a_party_that_keeps_crashing_ends_a_prediction_and_an_evaluation(
     with hub_of(organisations) as hub:
         assert "loss" in evaluate_over(hub, organisations.federation, organisations.run)
     assert len(tries) == 4
+
+
+QUERIES = "[queries]\nmax_per_person = 1\nper_hours = 1000000\n"
+RELEASES = "releases_per_row = 900\n"
+
+
+@pytest.mark.parametrize("rule", [QUERIES, RELEASES], ids=["queries", "releases"])
+@pytest.mark.parametrize("method", ["laser", "splitnn"])
+def test_a_person_whom_a_party_refuses_spoils_no_other_row(
+    make: Any, monkeypatch: pytest.MonkeyPatch, method: str, rule: str
+) -> None:
+    organisations = make(method=method, combine="mean", policies={"shop": rule, "telco": ""})
+    train(organisations)
+    everybody = in_all(organisations)[:22]
+    spent = [everybody[6], everybody[21]]
+    if rule == QUERIES:
+        predict(organisations, ids_file(organisations, spent))
+    else:
+        home = organisations.home("shop")
+        with closing(LifetimeAccount(account_path(home, read_party(home)), party="shop")) as own:
+            own.take_up(b"much else", own.people(spent * 900), 0.0)
+    # Batches of four in flight together.
+    for module in ("predict_session", "prediction_requests"):
+        monkeypatch.setattr(f"colonnade.federate.{module}.make_plans", _small_plans)
+    told: list[str] = []
+    answers = predict(organisations, ids_file(organisations, everybody), say=told.append)
+    monkeypatch.undo()
+
+    is_spent = answers.index.isin(spent)
+    # A row that was asked for twice would be refused by the rule for queries.
+    assert answers["refused"].tolist() == ["shop" if item else "" for item in is_spent]
+    assert answers["blocks"][~is_spent].unique().tolist() == ["bank; shop; telco"]
+    assert told[-1] == "'shop' refuses 2 of 22 people by its rules"
+    local = in_one_place(organisations)
+    blocks = tables(organisations)
+    blocks[HOLDER] = blocks[HOLDER].drop(columns="defaulted")
+    others = answers[~is_spent]
+    expected = local.answer(blocks, ids=others.index.tolist())
+    np.testing.assert_allclose(others["confidence"].tolist(), expected["confidence"], rtol=1e-5)
+    if method == "splitnn":
+        assert answers["defaulted"][is_spent].isna().all()
+        with pytest.raises(Refused, match=rule.split(" =")[0].split("\n")[-1]):
+            predict(organisations, ids_file(organisations, spent))
+        return
+    del blocks["shop"]
+    expected = local.answer(blocks, ids=spent)
+    found = answers[is_spent]
+    assert found["blocks"].unique().tolist() == ["bank; telco"]
+    np.testing.assert_allclose(found["confidence"].tolist(), expected["confidence"], rtol=1e-5)
+    # A method that does without blocks does without the party that refuses all.
+    again = predict(organisations, ids_file(organisations, spent))
+    assert again["refused"].tolist() == ["shop", "shop"]
+    assert again["blocks"].unique().tolist() == ["bank; telco"]
+
+
+def test_an_evaluation_leaves_out_whom_a_party_refuses(make: Any) -> None:
+    organisations = make(policies={"shop": QUERIES, "telco": ""})
+    train(organisations)
+
+    def measured() -> tuple[dict[str, float], list[str]]:
+        told: list[str] = []
+        with hub_of(organisations) as hub:
+            found = evaluate_over(hub, organisations.federation, organisations.run, say=told.append)
+        return found, [line for line in told if not line.startswith("waiting")]
+
+    whole, told = measured()
+    assert told == []
+    (organisations.home("shop") / "queries.sqlite").unlink()
+    numbers = part_of_test(organisations)
+    predict(organisations, ids_file(organisations, numbers[:1]))
+    less, told = measured()
+    assert told == [
+        f"'shop' refuses 1 of {len(numbers)} people by its rules",
+        f"measured on {len(numbers) - 1} of {len(numbers)} samples",
+    ]
+    assert less["loss"] != whole["loss"]
+
+
+def part_of_test(organisations: Organisations) -> list[str]:
+    """The ids of the run's test part."""
+    blueprint = networked_blueprint(organisations.run)
+    kept = alignments_of(organisations.federation, organisations.run, blueprint)
+    return list(part_of_run(blueprint, organisations.run, kept, "test").ids)
+
+
+@pytest.mark.parametrize("said", [torch.ones(3, dtype=torch.bool), torch.ones(5)])
+def test_a_party_that_says_something_else_than_whom_it_refuses_is_named(
+    make: Any, monkeypatch: pytest.MonkeyPatch, said: torch.Tensor
+) -> None:
+    organisations = make()
+    train(organisations)
+    execute = PredictSession.execute
+
+    def cheating(session: PredictSession, call: Call) -> Any:
+        reply = execute(session, call)
+        if call.verb == "refusing" and call.party == "telco":
+            return replace(reply, value=said)
+        return reply
+
+    monkeypatch.setattr(PredictSession, "execute", cheating)
+    with pytest.raises(ProtocolError, match="'telco' did not say whom"):
+        predict(organisations, ids_file(organisations, in_all(organisations)[:5]))
+
+
+def test_a_party_that_has_none_of_the_people_is_not_asked(make: Any) -> None:
+    organisations = make(method="laser", combine="mean")
+    train(organisations)
+    found = tables(organisations)
+    lacking = sorted(set(found[HOLDER].index) - set(found["telco"].index))[:2]
+    answers = predict(organisations, ids_file(organisations, lacking))
+    assert not answers["missing"].str.contains("bank").any()
+    assert answers["missing"].str.contains("telco").all()

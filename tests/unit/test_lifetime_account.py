@@ -318,3 +318,36 @@ class TestAnOldCopy:
             with pytest.raises(Refused, match="not of this account"):
                 held.confirm(bad)
         assert not held.held().is_behind
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [{}, {"releases_per_row": 3}, {"budget": Budget(epsilon=4.0, delta=1e-5)}],
+    ids=["none", "releases", "budget"],
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_whom_it_would_refuse_is_whom_it_refuses(
+    tmp_path: Path, rules: dict[str, object], seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    names = [f"person {number}" for number in range(6)]
+    held, price = account(tmp_path, **rules), 0.4
+    for number in range(12):
+        some = held.people(draw.choice(names, 2).tolist())
+        held.take_up(f"before {number}".encode(), some, price)
+    # Somebody whom it does not know, and somebody with two rows.
+    asked = held.people([*names, "new", names[0]])
+    found = held.refuses(asked, price)
+    before = most(held)
+    assert most(held) == before
+    for name in (*names, "new"):
+        own = asked[asked == held.people([name])]
+        # Each by itself, in a copy of the account.
+        held.copy_to(tmp_path / name)
+        copy = LifetimeAccount(tmp_path / name, party="telco", rules=Rules(**rules))  # type: ignore[arg-type]
+        try:
+            is_refused = not copy.charge(b"another", own, price)
+        except Refused:
+            is_refused = True
+        assert found[asked == own[0]].tolist() == [is_refused] * len(own)
+        copy.close()

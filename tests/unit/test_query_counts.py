@@ -115,3 +115,13 @@ def test_a_file_that_is_no_count_lets_nothing_pass(tmp_path: Path) -> None:
 def test_a_cap_is_at_least_one(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key}: must be at least 1"):
         Queries(**{key: 0})
+
+
+def test_whom_it_would_refuse_is_told_and_not_counted(tmp_path: Path) -> None:
+    rules, kept = Queries(max_per_person=2, per_hours=3), counts(tmp_path)
+    kept.count(rules, people(1, 1, 2), 10 * HOUR)
+    for _ in range(3):
+        told = kept.refuses(rules, people(1, 2, 3, 3, 4, 4, 4), 12 * HOUR)
+        assert told.tolist() == [True, False, False, False, True, True, True]
+    assert kept.refuses(rules, people(1, 2), 13 * HOUR).tolist() == [False, False]
+    assert kept.refuses(Queries(max_in_all=1), people(1, 2), HOUR).tolist() == [False, False]

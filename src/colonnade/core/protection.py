@@ -167,6 +167,14 @@ class Protection(VerbSet):
         """
         return None
 
+    def price(self) -> float:
+        """Tell what every release costs those in it.
+
+        Returns:
+            Its μ²; 0 if no noise bounds what it tells.
+        """
+        return 0.0
+
     def spent(self) -> Mapping[str, float]:
         """Tell the privacy that the releases so far cost.
 

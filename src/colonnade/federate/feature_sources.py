@@ -65,8 +65,12 @@ class FeatureSource(Protocol):
     def take(self, rows: Rows) -> Features:
         """The prepared features of rows of the aligned table; Refused if some have none now."""
 
+    def lacks(self, rows: Rows) -> Lacking:
+        """For each of these rows, whether it is known to have no features now."""
+
 
 Features = np.ndarray[Any, Any]
+Lacking = np.ndarray[Any, np.dtype[np.bool_]]
 Prepare = Callable[[Block], Features]
 
 
@@ -136,6 +140,12 @@ class LiveFeatures:
         if now.prepared is not None:
             return now.prepared[places]
         return self._prepare(now.block.take(places))
+
+    def lacks(self, rows: Rows) -> Lacking:
+        """For each of these rows, whether it has no features now."""
+        now = self._now
+        lacking: Lacking = np.ones(len(rows), bool) if now is None else now.places[rows] < 0
+        return lacking
 
     def look(self) -> None:
         """Read the file again if it has changed."""
@@ -230,3 +240,7 @@ class CalledFeatures:
             raise Refused(
                 f"party '{self._party}': its features can't be had now", party=self._party
             ) from None
+
+    def lacks(self, rows: Rows) -> Lacking:
+        """Nothing is known before the function is called."""
+        return np.zeros(len(rows), dtype=bool)

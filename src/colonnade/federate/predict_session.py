@@ -186,15 +186,8 @@ class PredictSession(SessionAtParty):
             raise ProtocolError(f"{_MOST_REQUESTS} requests are open; forget one first")
         if request in self._requests:
             raise ProtocolError("a request of this name is open; forget it first")
-        everyone = loaded.agreed.names
-        names, table = checked_request(self.name, everyone, request, samples, presence)
-        lowest, highest = bounds_of(names) if len(names) else (-1, -1)
-        if lowest < 0 or highest >= len(loaded.rows):
-            raise ProtocolError("a request: no samples, or samples outside the alignment")
-        numbers, said = loaded.pseudonyms.numbers(names), table[:, everyone.index(self.name)]
+        numbers, table, said = self._asked(loaded, request, samples, presence)
         rows = loaded.rows[numbers][said]
-        if len(rows) and bounds_of(rows)[0] < 0:
-            raise ProtocolError(f"party '{self.name}' lacks some samples that it is said to have")
         part = name_of_request(numbers, table)
         plan = self._plan(loaded, part, table)
         people = torch.from_numpy(loaded.people[rows])
@@ -217,6 +210,43 @@ class PredictSession(SessionAtParty):
         self._requests[request] = part
         loaded.served.see(features, people)
         return len(rows)
+
+    @verb
+    def refusing(
+        self, request: str, samples: RollOfSamples, presence: RollOfSamples
+    ) -> RollOfSamples:
+        """Tell which samples of a request would be refused because of who they are; counts nothing.
+
+        The label holder learns this too by asking for one after the other.
+        """
+        loaded = self._ready()
+        numbers, _, said = self._asked(loaded, request, samples, presence)
+        self._policy.limits.check(self.name, {"max_samples": len(numbers)})
+        rows = loaded.rows[numbers][said]
+        people = torch.from_numpy(loaded.people[rows])
+        price = max((item.price() for item in loaded.party.door.protections), default=0.0)
+        refused = torch.zeros(len(numbers), dtype=torch.bool)
+        refused[torch.from_numpy(said)] = (
+            loaded.account.refuses(people, price)
+            | loaded.queries.refuses(self._policy.queries, people, time.time())
+            | torch.from_numpy(loaded.features.lacks(rows))
+        )
+        return refused
+
+    def _asked(
+        self, loaded: _Loaded, request: str, samples: torch.Tensor, presence: torch.Tensor
+    ) -> tuple[Rows, Table, Table]:
+        """The samples of a request by the alignment's numbers, who has which, and those here."""
+        everyone = loaded.agreed.names
+        names, table = checked_request(self.name, everyone, request, samples, presence)
+        lowest, highest = bounds_of(names) if len(names) else (-1, -1)
+        if lowest < 0 or highest >= len(loaded.rows):
+            raise ProtocolError("a request: no samples, or samples outside the alignment")
+        numbers, said = loaded.pseudonyms.numbers(names), table[:, everyone.index(self.name)]
+        rows = loaded.rows[numbers][said]
+        if len(rows) and bounds_of(rows)[0] < 0:
+            raise ProtocolError(f"party '{self.name}' lacks some samples that it is said to have")
+        return numbers, table, said
 
     def _plan(self, loaded: _Loaded, part: str, table: Table) -> BatchPlan:
         """Give the batches of a request; of samples that everybody has, only their number tells."""

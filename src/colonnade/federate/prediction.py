@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from colonnade.core.batches import BatchPlan
@@ -193,7 +194,7 @@ class OpenModel:
         ``known`` and ``finished`` are as in ``Federation.predictions``. ``through`` puts something
         around the fabric that carries the questions. With a ``patience`` of its own a request
         waits for nobody before its batches: one round trip less. ``among`` are the parties
-        elsewhere that are told of it; all if not given.
+        elsewhere that are told of it; those who have some of the samples if not given.
 
         Raises:
             NoAnswer: A party was silent for too long, and the method needs it.
@@ -201,7 +202,7 @@ class OpenModel:
             Refused: A party's policy or budget is against it.
         """
         with self._lock:
-            told = self.blueprint.elsewhere if among is None else among
+            told = self.having(request) if among is None else among
             # Drawn anew: a name that came back would tell that the same samples did.
             called = secrets.token_hex(8)
             name = name_of_request(request.numbers, request.presence)
@@ -346,13 +347,10 @@ class OpenModel:
     ) -> None:
         """Tell everybody the samples of a request, under a name; refusals come where they wait."""
         # A party that is silent here is silent in the batches too, which know what to do then.
-        samples = {
-            party: torch.from_numpy(self._pairs.by_party[party].of(request.numbers))
-            for party in told
-        }
+        samples = self.samples_for(request, told)
         telling = parties.ask if waits else parties.tell
         presence = torch.from_numpy(request.presence)
-        await telling("choose", called, each(samples), presence, among=told)
+        await telling("choose", called, samples, presence, among=told)
         for owner, party in self._own.items():
             if request.own is None or request.own_rows is None:
                 raise ConfigError(f"the block of '{owner}' itself is missing in the request")
@@ -362,6 +360,20 @@ class OpenModel:
             own = request.own[torch.from_numpy(rows)]
             known = None if is_whole else torch.from_numpy(here)
             party.parts[name] = part_of_rows(own, plan, known)
+
+    def having(self, request: Request) -> tuple[str, ...]:
+        """The parties elsewhere that have some of the samples."""
+        here = {self.names[place] for place in np.flatnonzero(request.presence.any(axis=0))}
+        return tuple(name for name in self.blueprint.elsewhere if name in here)
+
+    def samples_for(self, request: Request, told: tuple[str, ...]) -> Any:
+        """To each party the samples as it knows them."""
+        return each(
+            {
+                party: torch.from_numpy(self._pairs.by_party[party].of(request.numbers))
+                for party in told
+            }
+        )
 
     async def _forget(self, name: str, called: str, told: tuple[str, ...]) -> None:
         for party in self._own.values():

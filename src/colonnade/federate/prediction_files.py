@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from colonnade.core.errors import DataError, NoAnswer, PartyRestarted
 from colonnade.core.federation import Predictions
@@ -25,12 +27,13 @@ from colonnade.federate.attempts import attempted
 from colonnade.federate.networked_runs import networked_blueprint
 from colonnade.federate.prediction import OpenModel
 from colonnade.federate.prediction_samples import Wanted, part_of_run, wanted_ids
+from colonnade.federate.refused_people import refused_people
 from colonnade.federate.told_aggregates import say_aggregates
 from colonnade.quality.by_party import measure_each
 from colonnade.run.answered import Answered
 from colonnade.run.assembly import Blueprint
 from colonnade.run.kept_seals import SEALS
-from colonnade.run.samples import Rows
+from colonnade.run.samples import Rows, Table
 from colonnade.run.storage import read_json, read_state, write_json, write_state
 
 __all__ = ["alignments_of", "evaluate_over", "predict_over"]
@@ -65,11 +68,13 @@ def predict_over(
 
     Returns:
         What was written. A row per id, in the file's order: the label, ``confidence`` or
-        ``spread``, ``blocks`` that were used, those ``missing``, the ``model`` and the ``versions``
-        of the parties. A sample that the method can't predict without a missing block has no label.
+        ``spread``, ``blocks`` that were used, those ``missing``, the parties that ``refused`` the
+        person, the ``model`` and the ``versions`` of the parties. A sample that the method can't
+        predict without a missing block has no label.
 
     Raises:
         NoAnswer: A party that the method needs is away; finished batches are kept.
+        Refused: A party's rules are against the prediction, or against all people in it.
         PartyFailed: A party keeps crashing.
     """
     blueprint = networked_blueprint(run)
@@ -148,12 +153,17 @@ def _measured(
     model = OpenModel(hub, run, wanted.pairs, without=away, seals=federation / SEALS)
     try:
         wanted = wanted.without(tuple(map(model.names.index, away)))
+        asked = _answerable(wanted, tolerant=model.tolerant)
+        if not len(asked):
+            raise DataError(f"no sample of the {part} part is left without {', '.join(away)}")
+        refused = np.zeros_like(wanted.presence)
+        refused[asked] = refused_people(model, wanted.request(asked))
+        wanted = _without_refused(model, wanted, refused, say)
         kept = _answerable(wanted, tolerant=model.tolerant)
         assert wanted.values is not None
-        if not len(kept):
-            raise DataError(f"no sample of the {part} part is left without {', '.join(away)}")
         if len(kept) < len(wanted.numbers):
-            say(f"measured on {len(kept)} of {len(wanted.numbers)} samples: {', '.join(away)} away")
+            because = f": {', '.join(away)} away" if away else ""
+            say(f"measured on {len(kept)} of {len(wanted.numbers)} samples{because}")
         found = model.run(model.predicting(wanted.request(kept), each=True))
         values = wanted.values[kept]
         task = model.blueprint.task
@@ -209,13 +219,16 @@ def _answers(
     model = OpenModel(hub, run, wanted.pairs, without=away, seals=federation / SEALS)
     try:
         wanted = wanted.without(tuple(map(model.names.index, away)))
-        kept = _answerable(wanted, tolerant=model.tolerant)
         table = pd.DataFrame(index=wanted.ids)
-        if len(kept):
+        asked = _answerable(wanted, tolerant=model.tolerant)
+        refused = np.zeros_like(wanted.presence)
+        if len(asked):
+            batches = _Unfinished(unfinished, _about(model, wanted, asked))
+            refused[asked] = batches.refused(lambda: refused_people(model, wanted.request(asked)))
+            wanted = _without_refused(model, wanted, refused, say)
+            kept = _answerable(wanted, tolerant=model.tolerant)
             request = wanted.request(kept)
-            name, plan = model.plan(request)
-            about = f"{model.model_version} {wanted.pairs.digest} {name} {plan.num_batches}"
-            batches = _Unfinished(unfinished, about)
+            _, plan = model.plan(request)
             known = batches.known(plan.num_batches)
             if known:
                 say(f"{len(known)} of {plan.num_batches} batches were finished before")
@@ -233,9 +246,28 @@ def _answers(
                 column = np.full(len(table), None, dtype=object)
                 column[kept] = answered[name].tolist()
                 table[name] = column
-        return _described(model, table)
+        return _described(model, table, refused)
     finally:
         model.close()
+
+
+def _about(model: OpenModel, wanted: Wanted, asked: Rows) -> str:
+    name, plan = model.plan(wanted.request(asked))
+    return f"{model.model_version} {wanted.pairs.digest} {name} {plan.num_batches}"
+
+
+def _without_refused(model: OpenModel, wanted: Wanted, refused: Table, say: Say) -> Wanted:
+    """The same samples without those that a party refuses, which has no block of them now.
+
+    If no sample is left that can be answered, all stay: then the party says why it refuses.
+    """
+    left = replace(wanted, presence=wanted.presence & ~refused)
+    if not len(_answerable(left, tolerant=model.tolerant)):
+        return wanted
+    for name, num_refused in zip(model.names, refused.sum(axis=0).tolist(), strict=True):
+        if num_refused:
+            say(f"'{name}' refuses {num_refused} of {len(refused)} people by its rules")
+    return left
 
 
 def _answered(model: OpenModel, wanted: Wanted, kept: Rows, found: Predictions) -> pd.DataFrame:
@@ -260,8 +292,8 @@ def _answered(model: OpenModel, wanted: Wanted, kept: Rows, found: Predictions) 
     return table
 
 
-def _described(model: OpenModel, table: pd.DataFrame) -> pd.DataFrame:
-    """The table with the blocks as text, those that are missing, and versions."""
+def _described(model: OpenModel, table: pd.DataFrame, refused: Table) -> pd.DataFrame:
+    """The table with the blocks as text, those missing or refused, and versions."""
     label, sure = model.blueprint.label_name, "confidence"
     if model.blueprint.task.kind == "regression":
         sure = "spread"
@@ -272,6 +304,10 @@ def _described(model: OpenModel, table: pd.DataFrame) -> pd.DataFrame:
     table["blocks"] = ["; ".join(names) for names in used]
     table["missing"] = [
         "; ".join(name for name in model.names if name not in names) for names in used
+    ]
+    table["refused"] = [
+        "; ".join(name for name, refuses in zip(model.names, row, strict=True) if refuses)
+        for row in refused.tolist()
     ]
     table["model"] = model.model_version
     table["versions"] = "; ".join(
@@ -287,13 +323,21 @@ class _Unfinished:
         self._place = place
         self._digest = hashlib.sha256(request.encode()).hexdigest()
         self.count = 0
-
-    def known(self, num_batches: int) -> Mapping[int, Answer]:
-        """What is there of this request, by the number of the batch."""
         about = self._place / "request.json"
         if about.exists() and read_json(about).get("request") != self._digest:
             shutil.rmtree(self._place)
         write_json(about, {"request": self._digest})
+
+    def refused(self, find: Callable[[], Table]) -> Table:
+        """Who was refused when the first batch was finished: the batches follow from that."""
+        path = self._place / "refused.safetensors"
+        if not any(self._place.glob("batch-*")):
+            write_state(path, {"refused": torch.from_numpy(find())})
+        found: Table = read_state(path)["refused"].numpy()
+        return found
+
+    def known(self, num_batches: int) -> Mapping[int, Answer]:
+        """What is there of this request, by the number of the batch."""
         found = {}
         for number in range(num_batches):
             path = self._file(number)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from colonnade.core.errors import ConfigError, StorageError
@@ -96,11 +97,7 @@ class QueryCounts:
             return
         who, often = np.unique(people.numpy(), return_counts=True)
         with self._changing():
-            (last,) = self._file.execute("SELECT max(hour) FROM hours").fetchone()
-            hour = max(int(now // _HOUR_SECONDS), last or 0)
-            since = hour - rules.per_hours + 1
-            self._file.execute("DELETE FROM asked WHERE hour < ?", (since,))
-            self._file.execute("DELETE FROM hours WHERE hour < ?", (since,))
+            hour = self._begin(rules, now)
             self._check_all(rules, int(often.sum()))
             self._check_each(rules, who, often)
             self._file.execute(
@@ -111,6 +108,26 @@ class QueryCounts:
                 "INSERT INTO asked VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET times = times + ?",
                 [(int(one), hour, int(n), int(n)) for one, n in zip(who, often, strict=True)],
             )
+
+    def refuses(self, rules: Queries, people: Tensor, now: float) -> Tensor:
+        """For each of these, whether a request for them all would be too often; counts nothing."""
+        if rules.max_per_person is None:
+            return torch.zeros(len(people), dtype=torch.bool)
+        who, places, often = np.unique(people.numpy(), return_inverse=True, return_counts=True)
+        with self._changing():
+            self._begin(rules, now)
+            asked = self._asked(who)
+        times = np.array([asked.get(int(one), 0) for one in who]) + often
+        return torch.from_numpy((times > rules.max_per_person)[places])
+
+    def _begin(self, rules: Queries, now: float) -> int:
+        """The hour that it is; what is too long ago is forgotten."""
+        (last,) = self._file.execute("SELECT max(hour) FROM hours").fetchone()
+        hour = max(int(now // _HOUR_SECONDS), last or 0)
+        since = hour - rules.per_hours + 1
+        self._file.execute("DELETE FROM asked WHERE hour < ?", (since,))
+        self._file.execute("DELETE FROM hours WHERE hour < ?", (since,))
+        return hour
 
     def _check_all(self, rules: Queries, more: int) -> None:
         if rules.max_in_all is None:
@@ -127,6 +144,18 @@ class QueryCounts:
     def _check_each(self, rules: Queries, who: np.ndarray, often: np.ndarray) -> None:
         if rules.max_per_person is None:
             return
+        asked = self._asked(who)
+        most = max(asked.get(int(one), 0) + int(n) for one, n in zip(who, often, strict=True))
+        if most > rules.max_per_person:
+            raise refusal(
+                self._party,
+                "queries.max_per_person",
+                f"a person would be asked for {most} times in {rules.per_hours} hours; it allows "
+                f"{rules.max_per_person}",
+            )
+
+    def _asked(self, who: np.ndarray) -> dict[int, int]:
+        """How often these people were asked for."""
         asked: dict[int, int] = {}
         for begin in range(0, len(who), _AT_ONCE):
             some = who[begin : begin + _AT_ONCE].tolist()
@@ -136,14 +165,7 @@ class QueryCounts:
                 some,
             )
             asked.update(found.fetchall())
-        most = max(asked.get(int(one), 0) + int(n) for one, n in zip(who, often, strict=True))
-        if most > rules.max_per_person:
-            raise refusal(
-                self._party,
-                "queries.max_per_person",
-                f"a person would be asked for {most} times in {rules.per_hours} hours; it allows "
-                f"{rules.max_per_person}",
-            )
+        return asked
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from colonnade.core.errors import BudgetSpent, Refused, StorageError
@@ -115,6 +116,18 @@ class LifetimeAccount(PeopleAccount):
         """
         return self._charge(name, people, spent, refuses=True)
 
+    def refuses(self, people: Tensor, price: float) -> Tensor:
+        """For each of these, whether one release of them all would be refused because of them.
+
+        ``price`` is the μ² that it would cost each.
+        """
+        keys = people.numpy().astype("<i8")
+        with self._changing():
+            places, often = self._sums.counted(keys)
+            more = often[:, None] * np.array([1.0, price, 0.0])
+            spent = places[self._is_too_much(self._sums.table[places] + more)]
+            return torch.as_tensor(np.isin(self._sums.places_of(keys), spent))
+
     def take_up(self, name: bytes, people: Tensor, spent: float) -> None:
         """Charge a release that has left already, unless it was charged; never refuses."""
         self._charge(name, people, spent, refuses=False)
@@ -162,6 +175,12 @@ class LifetimeAccount(PeopleAccount):
             "INSERT INTO charges VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (number + 1, name, told, content, cost, int(releases), spent, int(bare)),
         )
+
+    def _is_too_much(self, wanted: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        rules = self._rules
+        most = math.inf if rules.releases_per_row is None else rules.releases_per_row
+        is_bare = (wanted[:, 2] > 0) & (rules.budget is not None)
+        return (wanted[:, 0] > most) | (wanted[:, 1] > self._most_spent) | is_bare
 
     def _refuse_too_much(self, wanted: Array) -> None:
         releases, spent, bare = wanted.max(axis=0, initial=0.0).tolist()

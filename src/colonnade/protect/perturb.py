@@ -157,7 +157,11 @@ class Perturbation(Protection):
     def release(self, encoding: Encoding) -> Release:
         """The draw's name; one release of a sample is (2/σ)-GDP."""
         name = self._names.get((encoding.purpose, encoding.number), b"")
-        return Release(name, mu_of(1, self._spec.noise) ** 2)
+        return Release(name, self.price())
+
+    def price(self) -> float:
+        """One release of a sample is (2/σ)-GDP."""
+        return mu_of(1, self._spec.noise) ** 2
 
     def spent(self) -> Mapping[str, float]:
         """Releases, μ, and ε for δ of the sample that was released most often."""

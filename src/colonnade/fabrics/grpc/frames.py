@@ -54,7 +54,7 @@ __all__ = [
 
 # Two sides of different versions don't work together (docs/compatibility.md). It also rises when
 # both sides derive something in a new way, such as batches (version 2).
-VERSION = 6
+VERSION = 7
 MAGIC = b"CLND"
 # The Colonnade that runs here, told to the other side for its log.
 RELEASE = version("colonnade")
