@@ -286,6 +286,6 @@ class TestHeader:
 
     def test_header_is_as_documented(self) -> None:
         message = encode_frame(FrameKind.ACKNOWLEDGE, id=5, seen=7)
-        expected = b"CLND\x06\x08" + bytes(6) + (5).to_bytes(8, "little") + b"\7" + bytes(7)
+        expected = b"CLND\x07\x08" + bytes(6) + (5).to_bytes(8, "little") + b"\7" + bytes(7)
         assert message == expected
         assert len(message) == HEADER_BYTES
