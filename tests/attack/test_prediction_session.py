@@ -207,7 +207,8 @@ def test_whom_a_party_refuses_is_told_of_samples_that_it_has_and_nothing_else(
 ) -> None:
     def refusing(numbers: torch.Tensor, presence: torch.Tensor | None = None) -> Reply:
         everyone = torch.ones(len(numbers), 1, dtype=torch.bool)
-        return telco.ask("refusing", "a", numbers, everyone if presence is None else presence)
+        said = everyone if presence is None else presence
+        return telco.ask("refusing", "a", numbers, said, True)
 
     assert refusing(telco.own).failure is not None  # no run is loaded
     telco.load()
@@ -234,7 +235,7 @@ def test_a_stricter_limit_bounds_how_many_are_asked_about(telco: Telco) -> None:
     telco.session = PredictSession(**{**telco.given, "policy": PartyPolicy(limits=limits)})
     telco.load()
     presence = torch.ones(len(telco.own), 1, dtype=torch.bool)
-    reply = telco.ask("refusing", "a", telco.own, presence)
+    reply = telco.ask("refusing", "a", telco.own, presence, False)
     assert reply.failure is not None
     assert "max_samples" in reply.failure.message
 

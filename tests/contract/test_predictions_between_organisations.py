@@ -591,15 +591,28 @@ def test_a_person_whom_a_party_refuses_spoils_no_other_row(
     if rule == QUERIES:
         predict(organisations, ids_file(organisations, spent))
     else:
+        # What left before leaves again for nothing; this has not.
         home = organisations.home("shop")
         with closing(LifetimeAccount(account_path(home, read_party(home)), party="shop")) as own:
             own.take_up(b"much else", own.people(spent * 900), 0.0)
     # Batches of four in flight together.
     for module in ("predict_session", "prediction_requests"):
         monkeypatch.setattr(f"colonnade.federate.{module}.make_plans", _small_plans)
+    asked: list[Call] = []
+    execute = PredictSession.execute
+
+    def noted(session: PredictSession, call: Call) -> Any:
+        if (call.party, call.verb) == ("telco", "infer"):
+            asked.append(call)
+        return execute(session, call)
+
+    monkeypatch.setattr(PredictSession, "execute", noted)
     told: list[str] = []
     answers = predict(organisations, ids_file(organisations, everybody), say=told.append)
     monkeypatch.undo()
+    # Six batches. Of those refused, and of no others, the rest is asked for once more.
+    num_more = {("laser", RELEASES): 2, ("splitnn", RELEASES): 2, ("splitnn", QUERIES): -1}
+    assert len(asked) == 6 + num_more.get((method, rule), 0)
 
     is_spent = answers.index.isin(spent)
     # A row that was asked for twice would be refused by the rule for queries.
@@ -626,6 +639,23 @@ def test_a_person_whom_a_party_refuses_spoils_no_other_row(
     again = predict(organisations, ids_file(organisations, spent))
     assert again["refused"].tolist() == ["shop", "shop"]
     assert again["blocks"].unique().tolist() == ["bank; telco"]
+
+
+def test_an_answer_that_left_before_costs_nothing_and_is_given_again(make: Any) -> None:
+    organisations = make(policies={"shop": RELEASES, "telco": ""})
+    train(organisations)
+    file = ids_file(organisations, in_all(organisations)[:5])
+    first = predict(organisations, file)
+    home = organisations.home("shop")
+    with closing(LifetimeAccount(account_path(home, read_party(home)), party="shop")) as own:
+        own.take_up(b"much else", own.people(in_all(organisations) * 900), 0.0)
+    pd.testing.assert_frame_equal(predict(organisations, file), first)
+    others = ids_file(organisations, in_all(organisations)[5:10])
+    with pytest.raises(Refused, match="releases_per_row"):
+        predict(organisations, others)
+    with hub_of(organisations) as hub:
+        # The test part was measured when the training ended.
+        evaluate_over(hub, organisations.federation, organisations.run)
 
 
 def test_an_evaluation_leaves_out_whom_a_party_refuses(make: Any) -> None:

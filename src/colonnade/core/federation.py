@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
-
-import torch
-from torch import Tensor
+from typing import Any, Protocol
 
 from colonnade.core.batches import BatchPlan
 from colonnade.core.checkpoints import Checkpoints
 from colonnade.core.doors import Door
-from colonnade.core.errors import DataError, MissingBlock, NoAnswer
+from colonnade.core.errors import DataError, MissingBlock, NoAnswer, Refused
 from colonnade.core.evaluations import Evaluations, Measured
 from colonnade.core.fabric import Fabric
 from colonnade.core.label_holder import LabelHolder, LabelPart
@@ -24,7 +21,8 @@ from colonnade.core.messages import Batch
 from colonnade.core.method import Answer, Method
 from colonnade.core.parties import Parties, Patience
 from colonnade.core.party import Part
-from colonnade.core.presence import Observed, Presence
+from colonnade.core.predictions import Predicted, Predictions, joined
+from colonnade.core.presence import Presence
 from colonnade.core.respondent import Agreed
 from colonnade.core.snapshot import Snapshot
 from colonnade.core.sums import Sums
@@ -32,28 +30,6 @@ from colonnade.core.task import LOWER_IS_BETTER
 from colonnade.core.window import Question, ask_in_window
 
 __all__ = ["Event", "Federation", "LoopState", "OtherParts", "Predicted", "Predictions", "Stop"]
-
-
-class Predicted(NamedTuple):
-    """Raw outputs of one predictor, and the positions of the samples that they are for."""
-
-    positions: Tensor
-    outputs: Tensor
-
-
-@dataclass(frozen=True, kw_only=True)
-class Predictions:
-    """Predictions for a whole part, in the part's order.
-
-    Attributes:
-        outputs: The federation's raw outputs.
-        each: The raw outputs of every party that has a predictor of its own.
-        used: The parties whose blocks were used, for every sample.
-    """
-
-    outputs: Tensor
-    each: Mapping[str, Predicted]
-    used: Sequence[tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,40 +287,58 @@ class Federation:
         each: bool,
         known: Mapping[int, Answer] | None = None,
         finished: Callable[[int, Answer], None] | None = None,
+        refused: Callable[[int, Refused], None] | None = None,
     ) -> Predictions:
-        """The same for whoever has other things to do meanwhile; see ``predictions``."""
+        """The same for whoever has other things to do meanwhile; see ``predictions``.
+
+        ``refused`` is told the number of every batch that a party refused, which is left out then.
+        Without it a refusal is raised.
+        """
         answers = dict(known or {})
 
-        def end(number: int, answer: Answer) -> None:
+        def end(number: int, answer: Answer | None) -> None:
+            if answer is None:
+                return
             answers[number] = answer
             if finished is not None:
                 finished(number, answer)
+
+        async def ask(parties: Parties, number: int) -> Answer | None:
+            batch = Batch(part, number)
+            try:
+                return await self.method.predict(self.holder, parties, batch, each=each)
+            except Refused as error:
+                # A sum that lacks a part is begun anew by whoever asked for it.
+                if refused is None or self.sums is not None:
+                    raise
+                refused(number, error)
+                return None
 
         wanted = [number for number in range(plan.num_batches) if number not in answers]
         fabric = self.fabric.aside()
         # Where parts of a sum are masked, the first one agrees on keys for all.
         num_first = int(self.sums is not None or len(wanted) == 1)
+        if fabric.is_immediate:
+            num_first = len(wanted)
         # One for all: an answer too late for its batch is known by its number.
         parties = self.beside(fabric, self.patience, {part: plan})
-        for number in wanted if fabric.is_immediate else wanted[:num_first]:
-            alone = self.method.predict(self.holder, parties, Batch(part, number), each=each)
-            end(number, await alone)
-        if len(answers) < plan.num_batches:
-            await self._in_window(part, plan, wanted[num_first:], each, end)
-        return self._joined(part, plan, answers)
+        for number in wanted[:num_first]:
+            end(number, await ask(parties, number))
+        if wanted[num_first:]:
+            await self._in_window(part, plan, wanted[num_first:], ask, end)
+        return joined(self.holder, self.fabric.names, part, plan, answers)
 
     async def _in_window(
         self,
         part: str,
         plan: BatchPlan,
         numbers: Sequence[int],
-        each: bool,
-        end: Callable[[int, Answer], None],
+        ask: Callable[[Parties, int], Coroutine[Any, Any, Answer | None]],
+        end: Callable[[int, Answer | None], None],
     ) -> None:
-        def question(number: int) -> Question[Answer]:
-            def begin(fabric: Fabric) -> Coroutine[Any, Any, Answer]:
-                parties = self.beside(fabric, self.patience, {part: plan})
-                return self.method.predict(self.holder, parties, Batch(part, number), each=each)
+        def question(number: int) -> Question[Answer | None]:
+            def begin(fabric: Fabric) -> Coroutine[Any, Any, Answer | None]:
+                return ask(self.beside(fabric, self.patience, {part: plan}), number)
 
             return Question(num_rows=plan.num_positions(number), begin=begin)
 
@@ -352,30 +346,6 @@ class Federation:
             self.fabric.aside(),
             [question(number) for number in numbers],
             finished=lambda place, answer: end(numbers[place], answer),
-        )
-
-    def _joined(self, part: str, plan: BatchPlan, answers: Mapping[int, Answer]) -> Predictions:
-        """Answers to all batches of a part, in the part's order."""
-        positions = [plan.positions(number) for number in range(plan.num_batches)]
-        used: list[tuple[str, ...]] = []
-        found: dict[str, list[Predicted]] = {}
-        for number, own in enumerate(positions):
-            here = self.holder.observed(Batch(part, number), self.fabric.names)
-            used += _used(answers[number].used, here, len(own))
-            for name, outputs in answers[number].each.items():
-                there = own if here.is_complete else own[here.rows[name]]
-                found.setdefault(name, []).append(Predicted(there, outputs))
-        outputs = torch.cat([answers[number].outputs for number in range(len(positions))])
-        if not plan.is_in_order:
-            order = torch.cat(positions).argsort()
-            outputs, used = outputs[order], [used[place] for place in order.tolist()]
-        return Predictions(
-            outputs=outputs,
-            each={
-                name: Predicted(*(torch.cat(item) for item in zip(*found[name], strict=True)))
-                for name in sorted(found)
-            },
-            used=used,
         )
 
     def snapshot(self) -> Snapshot:
@@ -389,11 +359,3 @@ class Federation:
         self.parties.restore(state["parties"])
         self.fabric.restore(state["fabric"])
         self.fabric.meter.restore(state["meter"])
-
-
-def _used(names: tuple[str, ...], here: Observed, num_samples: int) -> list[tuple[str, ...]]:
-    """For every sample of a batch those of these parties that have it."""
-    if here.table is None:
-        return [names] * num_samples
-    columns = [(place, name) for place, name in enumerate(here.names) if name in names]
-    return [tuple(name for place, name in columns if row[place]) for row in here.table.tolist()]

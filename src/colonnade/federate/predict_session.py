@@ -213,24 +213,25 @@ class PredictSession(SessionAtParty):
 
     @verb
     def refusing(
-        self, request: str, samples: RollOfSamples, presence: RollOfSamples
+        self, request: str, samples: RollOfSamples, presence: RollOfSamples, spent: bool
     ) -> RollOfSamples:
         """Tell which samples of a request would be refused because of who they are; counts nothing.
 
-        The label holder learns this too by asking for one after the other.
+        With ``spent`` also those whose account allows no further release; what left before may
+        leave again. The label holder learns all this too by asking for one after the other.
         """
         loaded = self._ready()
         numbers, _, said = self._asked(loaded, request, samples, presence)
         self._policy.limits.check(self.name, {"max_samples": len(numbers)})
         rows = loaded.rows[numbers][said]
         people = torch.from_numpy(loaded.people[rows])
-        price = max((item.price() for item in loaded.party.door.protections), default=0.0)
+        found = loaded.queries.refuses(self._policy.queries, people, time.time())
+        found |= torch.from_numpy(loaded.features.lacks(rows))
+        if spent:
+            price = max((item.price() for item in loaded.party.door.protections), default=0.0)
+            found |= loaded.account.refuses(people, price)
         refused = torch.zeros(len(numbers), dtype=torch.bool)
-        refused[torch.from_numpy(said)] = (
-            loaded.account.refuses(people, price)
-            | loaded.queries.refuses(self._policy.queries, people, time.time())
-            | torch.from_numpy(loaded.features.lacks(rows))
-        )
+        refused[torch.from_numpy(said)] = found
         return refused
 
     def _asked(

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from colonnade.core.batches import BatchPlan
-from colonnade.core.errors import ColonnadeError, ConfigError, NoAnswer, PartyFailed
+from colonnade.core.errors import ColonnadeError, ConfigError, NoAnswer, PartyFailed, Refused
 from colonnade.core.fabric import Fabric
 from colonnade.core.federation import Predictions
 from colonnade.core.method import Answer
@@ -185,16 +185,17 @@ class OpenModel:
         each: bool = False,
         known: Mapping[int, Answer] | None = None,
         finished: Callable[[int, Answer], None] | None = None,
+        refused: Callable[[int, Refused], None] | None = None,
         through: Callable[[Fabric], Fabric] = lambda fabric: fabric,
         patience: Patience | None = None,
         among: tuple[str, ...] | None = None,
     ) -> Predictions:
         """Raw outputs for the samples of a request; one request after the other.
 
-        ``known`` and ``finished`` are as in ``Federation.predictions``. ``through`` puts something
-        around the fabric that carries the questions. With a ``patience`` of its own a request
-        waits for nobody before its batches: one round trip less. ``among`` are the parties
-        elsewhere that are told of it; those who have some of the samples if not given.
+        ``known``, ``finished`` and ``refused`` are as in ``Federation.predicting``. ``through``
+        puts something around the fabric that carries the questions. With a ``patience`` of its own
+        a request waits for nobody before its batches: one round trip less. ``among`` are the
+        parties elsewhere that are told of it; those who have some of the samples if not given.
 
         Raises:
             NoAnswer: A party was silent for too long, and the method needs it.
@@ -225,7 +226,7 @@ class OpenModel:
                     patience=patience or self._federation.patience,
                 )
                 return await view.predicting(
-                    request.part, plan, each=each, known=known, finished=finished
+                    request.part, plan, each=each, known=known, finished=finished, refused=refused
                 )
             except PartyFailed:
                 # It may have refused the samples before: then that is why, and is raised.

@@ -6,35 +6,30 @@ ended because a party was away goes on where it was, and releases nothing twice.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
-from colonnade.core.errors import DataError, NoAnswer, PartyRestarted
-from colonnade.core.federation import Predictions
-from colonnade.core.method import Answer
+from colonnade.core.errors import DataError, PartyRestarted, Refused
 from colonnade.data.table_files import write_table
 from colonnade.fabrics.grpc.hub import Hub
 from colonnade.federate.alignments import HolderAlignments, named_alignment
+from colonnade.federate.asked_rows import AnsweredRows, AskedRows, answerable
 from colonnade.federate.attempts import attempted
 from colonnade.federate.networked_runs import networked_blueprint
 from colonnade.federate.prediction import OpenModel
 from colonnade.federate.prediction_samples import Wanted, part_of_run, wanted_ids
-from colonnade.federate.refused_people import refused_people
+from colonnade.federate.refused_people import refused_people, say_refused
 from colonnade.federate.told_aggregates import say_aggregates
 from colonnade.quality.by_party import measure_each
 from colonnade.run.answered import Answered
 from colonnade.run.assembly import Blueprint
 from colonnade.run.kept_seals import SEALS
 from colonnade.run.samples import Rows, Table
-from colonnade.run.storage import read_json, read_state, write_json, write_state
 
 __all__ = ["alignments_of", "evaluate_over", "predict_over"]
 
@@ -98,7 +93,7 @@ def predict_over(
 
     table = attempted(
         attempt,
-        progress=lambda: str(len(list(unfinished.glob("*")))),
+        progress=lambda: str(len(list(unfinished.rglob("*")))),
         go_back=_asking_again(say),
         remedy="look into its log, then give the command again: what is finished is kept",
     )
@@ -153,18 +148,21 @@ def _measured(
     model = OpenModel(hub, run, wanted.pairs, without=away, seals=federation / SEALS)
     try:
         wanted = wanted.without(tuple(map(model.names.index, away)))
-        asked = _answerable(wanted, tolerant=model.tolerant)
-        if not len(asked):
+        kept = answerable(wanted, tolerant=model.tolerant)
+        if not len(kept):
             raise DataError(f"no sample of the {part} part is left without {', '.join(away)}")
-        refused = np.zeros_like(wanted.presence)
-        refused[asked] = refused_people(model, wanted.request(asked))
-        wanted = _without_refused(model, wanted, refused, say)
-        kept = _answerable(wanted, tolerant=model.tolerant)
+        try:
+            wanted = _without_refused(model, wanted, kept, say, spent=False)
+            kept = answerable(wanted, tolerant=model.tolerant)
+            found = model.run(model.predicting(wanted.request(kept), each=True))
+        except Refused:
+            wanted = _without_refused(model, wanted, kept, say, spent=True)
+            kept = answerable(wanted, tolerant=model.tolerant)
+            found = model.run(model.predicting(wanted.request(kept), each=True))
         assert wanted.values is not None
         if len(kept) < len(wanted.numbers):
             because = f": {', '.join(away)} away" if away else ""
             say(f"measured on {len(kept)} of {len(wanted.numbers)} samples{because}")
-        found = model.run(model.predicting(wanted.request(kept), each=True))
         values = wanted.values[kept]
         task = model.blueprint.task
         targets = task.encode(values, found.outputs.dtype)
@@ -202,11 +200,6 @@ def _absent(hub: Hub, blueprint: Blueprint, seconds: float, say: Say) -> tuple[s
     return absent
 
 
-def _answerable(wanted: Wanted, *, tolerant: bool) -> Rows:
-    has_blocks = wanted.presence.any(axis=1) if tolerant else wanted.presence.all(axis=1)
-    return np.flatnonzero(has_blocks & (wanted.numbers >= 0))
-
-
 def _answers(
     hub: Hub,
     federation: Path,
@@ -220,60 +213,23 @@ def _answers(
     try:
         wanted = wanted.without(tuple(map(model.names.index, away)))
         table = pd.DataFrame(index=wanted.ids)
-        asked = _answerable(wanted, tolerant=model.tolerant)
-        refused = np.zeros_like(wanted.presence)
-        if len(asked):
-            batches = _Unfinished(unfinished, _about(model, wanted, asked))
-            refused[asked] = batches.refused(lambda: refused_people(model, wanted.request(asked)))
-            wanted = _without_refused(model, wanted, refused, say)
-            kept = _answerable(wanted, tolerant=model.tolerant)
-            request = wanted.request(kept)
-            _, plan = model.plan(request)
-            known = batches.known(plan.num_batches)
-            if known:
-                say(f"{len(known)} of {plan.num_batches} batches were finished before")
-            try:
-                found = model.run(model.predicting(request, known=known, finished=batches.keep))
-            except NoAnswer as error:
-                raise NoAnswer(
-                    f"{error}; then give the same command again: {batches.count} of "
-                    f"{plan.num_batches} batches are finished and kept in {unfinished}",
-                    parties=error.parties,
-                ) from error
-            answered = _answered(model, wanted, kept, found)
+        found = AskedRows(model, wanted, unfinished, say).run()
+        if len(found.rows):
+            answered = _answered(model, wanted.presence & ~found.refused, found)
             say_aggregates(model, say)
             for name in answered.columns:
                 column = np.full(len(table), None, dtype=object)
-                column[kept] = answered[name].tolist()
+                column[found.rows] = answered[name].tolist()
                 table[name] = column
-        return _described(model, table, refused)
+        return _described(model, table, found.refused)
     finally:
         model.close()
 
 
-def _about(model: OpenModel, wanted: Wanted, asked: Rows) -> str:
-    name, plan = model.plan(wanted.request(asked))
-    return f"{model.model_version} {wanted.pairs.digest} {name} {plan.num_batches}"
-
-
-def _without_refused(model: OpenModel, wanted: Wanted, refused: Table, say: Say) -> Wanted:
-    """The same samples without those that a party refuses, which has no block of them now.
-
-    If no sample is left that can be answered, all stay: then the party says why it refuses.
-    """
-    left = replace(wanted, presence=wanted.presence & ~refused)
-    if not len(_answerable(left, tolerant=model.tolerant)):
-        return wanted
-    for name, num_refused in zip(model.names, refused.sum(axis=0).tolist(), strict=True):
-        if num_refused:
-            say(f"'{name}' refuses {num_refused} of {len(refused)} people by its rules")
-    return left
-
-
-def _answered(model: OpenModel, wanted: Wanted, kept: Rows, found: Predictions) -> pd.DataFrame:
+def _answered(model: OpenModel, presence: Table, found: AnsweredRows) -> pd.DataFrame:
     """Answers of the samples that can be answered, in their order."""
     used = np.array([[name in names for name in model.names] for names in found.used], dtype=bool)
-    presence = wanted.presence[kept]
+    presence = presence[found.rows]
     # A guess uses no block; whoever was silent gave none.
     presence = np.where(used.any(axis=1, keepdims=True), presence & used, presence)
     answered = Answered(
@@ -290,6 +246,22 @@ def _answered(model: OpenModel, wanted: Wanted, kept: Rows, found: Predictions) 
         table["confidence"] = answered.confidence(answered.probabilities())
     table["blocks"] = list(found.used)
     return table
+
+
+def _without_refused(
+    model: OpenModel, wanted: Wanted, rows: Rows, say: Say, *, spent: bool
+) -> Wanted:
+    """The same samples without those that a party refuses, which has no block of them now.
+
+    If no sample is left that can be answered, all stay: then the party says why it refuses.
+    """
+    refused = np.zeros_like(wanted.presence)
+    refused[rows] = refused_people(model, wanted.request(rows), spent=spent)
+    left = replace(wanted, presence=wanted.presence & ~refused)
+    if not len(answerable(left, tolerant=model.tolerant)):
+        return wanted
+    say_refused(model, refused, say)
+    return left
 
 
 def _described(model: OpenModel, table: pd.DataFrame, refused: Table) -> pd.DataFrame:
@@ -314,44 +286,3 @@ def _described(model: OpenModel, table: pd.DataFrame, refused: Table) -> pd.Data
         f"{name}={version}" for name, version in sorted(model.party_versions.items())
     )
     return table
-
-
-class _Unfinished:
-    """Answers of batches, until all are there; those of another request are thrown away."""
-
-    def __init__(self, place: Path, request: str) -> None:
-        self._place = place
-        self._digest = hashlib.sha256(request.encode()).hexdigest()
-        self.count = 0
-        about = self._place / "request.json"
-        if about.exists() and read_json(about).get("request") != self._digest:
-            shutil.rmtree(self._place)
-        write_json(about, {"request": self._digest})
-
-    def refused(self, find: Callable[[], Table]) -> Table:
-        """Who was refused when the first batch was finished: the batches follow from that."""
-        path = self._place / "refused.safetensors"
-        if not any(self._place.glob("batch-*")):
-            write_state(path, {"refused": torch.from_numpy(find())})
-        found: Table = read_state(path)["refused"].numpy()
-        return found
-
-    def known(self, num_batches: int) -> Mapping[int, Answer]:
-        """What is there of this request, by the number of the batch."""
-        found = {}
-        for number in range(num_batches):
-            path = self._file(number)
-            if path.exists():
-                state = read_state(path)
-                found[number] = Answer(outputs=state["outputs"], used=tuple(state["used"]))
-        self.count = len(found)
-        return found
-
-    def keep(self, number: int, answer: Answer) -> None:
-        """Write one batch's answer."""
-        state: dict[str, Any] = {"outputs": answer.outputs, "used": list(answer.used)}
-        write_state(self._file(number), state)
-        self.count += 1
-
-    def _file(self, number: int) -> Path:
-        return self._place / f"batch-{number:06d}.safetensors"
