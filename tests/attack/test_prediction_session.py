@@ -202,6 +202,12 @@ def test_samples_must_be_there_and_inside_and_each_once(telco: Telco) -> None:
         refused(reply, words)
 
 
+@pytest.mark.attack(
+    what="Asking a party whom it refuses, again and again",
+    has="an alignment and a run with the party (cheating)",
+    before="(the question is new)",
+    now="yes or no for each of its samples, as by asking one by one; nothing else leaves",
+)
 def test_whom_a_party_refuses_is_told_of_samples_that_it_has_and_nothing_else(
     telco: Telco,
 ) -> None:

@@ -707,6 +707,43 @@ def test_a_party_that_says_something_else_than_whom_it_refuses_is_named(
         predict(organisations, ids_file(organisations, in_all(organisations)[:5]))
 
 
+@pytest.mark.attack(
+    what="Other parties' accounts spent by refusing one person after the other",
+    has="a spent account, and an own answer to who is refused (cheating party)",
+    before="21 releases of a person elsewhere, of a batch of 20",
+    now="{releases:.0f} releases",
+)
+def test_a_party_that_refuses_one_after_the_other_does_not_spend_the_accounts_of_others(
+    make: Any, monkeypatch: pytest.MonkeyPatch, measured: Callable[..., None]
+) -> None:
+    organisations = make(method="laser", combine="mean", policies={"shop": RELEASES, "telco": ""})
+    train(organisations)
+    everybody = in_all(organisations)[:20]
+    home = organisations.home("shop")
+    with closing(LifetimeAccount(account_path(home, read_party(home)), party="shop")) as own:
+        own.take_up(b"much else", own.people(everybody * 900), 0.0)
+    asked: list[Call] = []
+    execute = PredictSession.execute
+
+    def cheating(session: PredictSession, call: Call) -> Any:
+        reply = execute(session, call)
+        if (call.party, call.verb) == ("telco", "infer"):
+            asked.append(call)
+        if (call.party, call.verb) == ("shop", "refusing") and reply.value.any():
+            first = torch.zeros_like(reply.value)
+            first[reply.value.int().argmax()] = True
+            return replace(reply, value=first)
+        return reply
+
+    monkeypatch.setattr(PredictSession, "execute", cheating)
+    answers = predict(organisations, ids_file(organisations, everybody))
+    assert set(answers["refused"]) == {"shop"}
+    assert set(answers["blocks"]) == {"bank; telco"}
+    # One batch: asked for, once more without whom it named, and then without that party.
+    assert len(asked) == 3
+    measured(releases=len(asked))
+
+
 def test_a_party_that_has_none_of_the_people_is_not_asked(make: Any) -> None:
     organisations = make(method="laser", combine="mean")
     train(organisations)

@@ -343,8 +343,9 @@ def test_whom_it_would_refuse_is_whom_it_refuses(
     for name in (*names, "new"):
         own = asked[asked == held.people([name])]
         # Each by itself, in a copy of the account.
-        held.copy_to(tmp_path / name)
-        copy = LifetimeAccount(tmp_path / name, party="telco", rules=Rules(**rules))  # type: ignore[arg-type]
+        (tmp_path / name).mkdir()
+        held.copy_to(tmp_path / name / "account.sqlite")
+        copy = account(tmp_path / name, **rules)
         try:
             is_refused = not copy.charge(b"another", own, price)
         except Refused:

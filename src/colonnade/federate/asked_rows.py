@@ -63,6 +63,8 @@ class AskedRows:
         # As it is without those who are refused.
         self._wanted = wanted
         self._refused = np.zeros_like(wanted.presence)
+        # Parties that were asked whom they refuse after they had refused a batch.
+        self._have_said: set[str] = set()
         self._is_answered = np.zeros(len(wanted.presence), dtype=bool)
         self._outputs: Tensor | None = None
         self._used: list[tuple[str, ...]] = [()] * len(wanted.presence)
@@ -78,14 +80,14 @@ class AskedRows:
         if len(rows):
             rows = self._begin(rows)
         while len(rows):
-            together, error = self._ask(rows)
-            if error is None:
+            together, errors = self._ask(rows)
+            if not errors:
                 break
-            found = refused_people(self._model, self._wanted.request(together), spent=True)
+            found = self._refusing(together, {error.party for error in errors})
             self._leave_out(together, found)
             rows = self._left(together)
             if not found.any() or not (len(rows) or self._is_answered.any()):
-                raise error
+                raise errors[0]
         say_refused(self._model, self._refused, self._say)
         answered = np.flatnonzero(self._is_answered)
         return AnsweredRows(
@@ -116,6 +118,19 @@ class AskedRows:
             self._wanted, self._refused = everybody, np.zeros_like(self._refused)
         return left if len(left) else rows
 
+    def _refusing(self, rows: Rows, parties: set[str]) -> Table:
+        """Whom parties refuse of batches that these ones refused.
+
+        A party that has said so before refuses all of them: if it could name one after the other,
+        the others would be asked, and charged, each time.
+        """
+        request = self._wanted.request(rows)
+        found = refused_people(self._model, request, spent=True)
+        again = [self._model.names.index(name) for name in parties & self._have_said]
+        found[:, again] = request.presence[:, again]
+        self._have_said |= parties
+        return found
+
     def _leave_out(self, rows: Rows, refused: Table) -> None:
         self._refused[rows] |= refused
         self._wanted = replace(self._wanted, presence=self._wanted.presence & ~self._refused)
@@ -129,7 +144,7 @@ class AskedRows:
         about = f"{self._model.model_version} {self._wanted.pairs.digest} {name} {plan.num_batches}"
         return hashlib.sha256(about.encode()).hexdigest()
 
-    def _ask(self, rows: Rows) -> tuple[Rows, Refused | None]:
+    def _ask(self, rows: Rows) -> tuple[Rows, list[Refused]]:
         """Ask once: rows of batches that a party refused, and why."""
         request = self._wanted.request(rows)
         _, plan = self._model.plan(request)
@@ -153,7 +168,7 @@ class AskedRows:
         for number in errors:
             is_refused[plan.positions(number).numpy()] = True
         self._note(rows[~is_refused], found)
-        return rows[is_refused], next(iter(errors.values()), None)
+        return rows[is_refused], list(errors.values())
 
     def _note(self, rows: Rows, found: Predictions) -> None:
         if len(rows):
